@@ -1,0 +1,50 @@
+# Everything runs in .venv, made with plain venv and pip from requirements.lock: `make test` is enough
+# on a machine with Python >= 3.11, make and a package index. Another Python: `make test PYTHON=python3.13`.
+# Only `make lock` needs uv; without it on the PATH: `make lock UV="python3 -m uv"`.
+
+PYTHON ?= python3
+UV ?= uv
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help report test test-all lint bench lock clean
+
+help:  ## print this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-15s %s\n", $$1, $$2 }'
+
+report: $(STAMP)  ## compute the report's figures into build/report
+	$(BIN)/attnrisk figure 2 --out build/report
+
+test: lint  ## lint, then run the tests, but for the slow ones
+	$(PYTEST)
+
+test-all: lint  ## lint, then run every test, the slow ones too
+	$(PYTEST) -m ""
+
+lint: $(STAMP)  ## check style (ruff) and types (mypy)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## measure running times
+	$(BIN)/python -m benchmarks.run
+
+lock:  ## recompile requirements.lock to the newest versions (needs uv)
+	$(UV) pip compile pyproject.toml --group test --group build --upgrade \
+	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	  --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	  --quiet --output-file requirements.lock
+
+clean:  ## remove what was built and the caches; .venv stays
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("attnrisk needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(PIP) install --require-hashes -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,54 @@
+"""One way to refuse bad input: a `ValueError` naming the argument, what was given and what is allowed."""
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+
+
+def is_traced(value: Any) -> bool:
+    """Whether `value` is inside a jax transformation, where its number cannot be looked at."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def refuse(name: str, given: Any, allowed: str) -> ValueError:
+    """The exception to raise."""
+    return ValueError(f"{name} = {given} is not allowed: {name} must be {allowed}")
+
+
+def real(
+    name: str,
+    value: Any,
+    *,
+    minimum: float = -math.inf,
+    above: float = -math.inf,
+    infinite: bool = False,
+) -> Any:
+    """`value` as a float within `[minimum, ∞)` and `(above, ∞)`; traced values pass through unseen."""
+    if is_traced(value):
+        return value
+    allowed = "a finite number" if not infinite else "a number or inf"
+    if minimum > -math.inf:
+        allowed += f" ≥ {minimum:g}"
+    if above > -math.inf:
+        allowed += f" > {above:g}"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise refuse(name, repr(value), allowed) from None
+    finite = math.isfinite(number) or (infinite and number == math.inf)
+    if not finite or number < minimum or number <= above:
+        raise refuse(name, f"{number:g}", allowed)
+    return number
+
+
+def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
+    """`value` if it is one of the `allowed` words, else an error that suggests the nearest."""
+    allowed = list(allowed)
+    if value in allowed:
+        return value
+    near = difflib.get_close_matches(str(value), allowed, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise refuse(name, repr(value), "one of " + ", ".join(allowed) + hint)

@@ -1,0 +1,54 @@
+"""The attentions: three families, and a catalogue of those in use."""
+
+from .base import AbstractAttention
+from .catalogue import (
+    CATALOGUE,
+    ElementwiseRelu,
+    EluPlusOne,
+    Entmax15,
+    Erf,
+    Hardmax,
+    Linear,
+    Relu,
+    Sigmoid,
+    Softmax,
+    SoftmaxPlusOne,
+    Softplus,
+    Sparsemax,
+    SquaredRelu,
+    Taylor2,
+    TopKSoftmax,
+    attention,
+    family,
+)
+from .elementwise import AbstractElementwise, Elementwise
+from .general import AbstractGeneral, General
+from .kernel import AbstractKernel, Kernel
+
+__all__ = [
+    "CATALOGUE",
+    "AbstractAttention",
+    "AbstractElementwise",
+    "AbstractGeneral",
+    "AbstractKernel",
+    "Elementwise",
+    "ElementwiseRelu",
+    "EluPlusOne",
+    "Entmax15",
+    "Erf",
+    "General",
+    "Hardmax",
+    "Kernel",
+    "Linear",
+    "Relu",
+    "Sigmoid",
+    "Softmax",
+    "SoftmaxPlusOne",
+    "Softplus",
+    "Sparsemax",
+    "SquaredRelu",
+    "Taylor2",
+    "TopKSoftmax",
+    "attention",
+    "family",
+]

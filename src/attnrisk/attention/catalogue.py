@@ -1,0 +1,278 @@
+"""The attentions in use, each a small frozen spec."""
+
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import erf
+from jaxtyping import Array, Float
+
+from .._check import one_of, refuse
+from .base import AbstractAttention
+from .elementwise import AbstractElementwise
+from .general import AbstractGeneral
+from .kernel import AbstractKernel
+
+_Scores = Float[Array, "..."]
+_Sequence = Float[Array, " L"]
+
+
+def _log_of_positive_part(score: _Scores) -> _Scores:
+    """`log max(score, 0)` with a derivative that is 0, not NaN, where it is `-inf`."""
+    positive = score > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, score, 1.0)), -jnp.inf)
+
+
+class Softmax(AbstractKernel):
+    """`φ = e^χ`."""
+
+    name: ClassVar[str] = "softmax"
+    features: tuple[float, ...] = eqx.field(default=(), init=False, static=True)
+    constant: float = eqx.field(default=0.0, init=False, static=True)
+
+    def log_phi(self, score: _Scores) -> _Scores:
+        return score
+
+
+class SoftmaxPlusOne(AbstractKernel):
+    """`φ = e^χ` with one added to the denominator, so that all weights may vanish together."""
+
+    name: ClassVar[str] = "softmax-1"
+    features: tuple[float, ...] = eqx.field(default=(), init=False, static=True)
+    constant: float = eqx.field(default=1.0, init=False, static=True)
+
+    def log_phi(self, score: _Scores) -> _Scores:
+        return score
+
+
+class Softplus(AbstractKernel):
+    """`φ = log(1 + e^χ)`."""
+
+    name: ClassVar[str] = "softplus"
+    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
+    constant: float = eqx.field(default=0.0, init=False, static=True)
+
+    def log_phi(self, score: _Scores) -> _Scores:
+        low = score < -36.0  # there log(1 + e^χ) = e^χ to double precision
+        return jnp.where(low, score, jnp.log(jax.nn.softplus(jnp.where(low, 0.0, score))))
+
+
+class EluPlusOne(AbstractKernel):
+    """`φ = e^χ` below 0 and `1 + χ` above."""
+
+    name: ClassVar[str] = "elu+1"
+    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
+    constant: float = eqx.field(default=0.0, init=False, static=True)
+
+    def log_phi(self, score: _Scores) -> _Scores:
+        return jnp.where(score < 0, score, jnp.log1p(jnp.maximum(score, 0.0)))
+
+
+class Relu(AbstractKernel):
+    """`φ = max(χ, 0)`."""
+
+    name: ClassVar[str] = "relu"
+    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
+    constant: float = eqx.field(default=0.0, init=False, static=True)
+
+    def log_phi(self, score: _Scores) -> _Scores:
+        return _log_of_positive_part(score)
+
+
+class SquaredRelu(AbstractKernel):
+    """`φ = max(χ, 0)²`."""
+
+    name: ClassVar[str] = "relu2"
+    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
+    constant: float = eqx.field(default=0.0, init=False, static=True)
+
+    def log_phi(self, score: _Scores) -> _Scores:
+        return 2.0 * _log_of_positive_part(score)
+
+
+class Taylor2(AbstractKernel):
+    """`φ = 1 + χ + χ²/2`."""
+
+    name: ClassVar[str] = "taylor-2"
+    features: tuple[float, ...] = eqx.field(default=(-1.0,), init=False, static=True)
+    constant: float = eqx.field(default=0.0, init=False, static=True)
+
+    def log_phi(self, score: _Scores) -> _Scores:
+        return jnp.log((1.0 + (1.0 + score) ** 2) / 2.0)
+
+
+class Linear(AbstractElementwise):
+    """`h = 1 + χ`."""
+
+    name: ClassVar[str] = "linear"
+    features: tuple[float, ...] = eqx.field(default=(), init=False, static=True)
+    free_bias: bool = eqx.field(default=False, init=False, static=True)
+    bias: float = eqx.field(default=0.0, init=False, static=True)
+
+    def weight(self, score: _Scores) -> _Scores:
+        return 1.0 + score
+
+
+class ElementwiseRelu(AbstractElementwise):
+    """`h = max(χ, 0)`."""
+
+    name: ClassVar[str] = "elementwise-relu"
+    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
+    free_bias: bool = eqx.field(default=False, init=False, static=True)
+    bias: float = eqx.field(default=0.0, init=False, static=True)
+
+    def weight(self, score: _Scores) -> _Scores:
+        return jnp.maximum(score, 0.0)
+
+
+class Erf(AbstractElementwise):
+    """`h = 1 + erf(bias + χ)`."""
+
+    name: ClassVar[str] = "erf"
+    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
+    free_bias: bool = eqx.field(default=True, init=False, static=True)
+    bias: Any = 0.0
+
+    def weight(self, score: _Scores) -> _Scores:
+        return 1.0 + erf(score)
+
+
+class Sigmoid(AbstractElementwise):
+    """`h = 1/(1 + e^{-(bias + χ)})`."""
+
+    name: ClassVar[str] = "sigmoid"
+    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
+    free_bias: bool = eqx.field(default=True, init=False, static=True)
+    bias: Any = 0.0
+
+    def weight(self, score: _Scores) -> _Scores:
+        return jax.nn.sigmoid(score)
+
+
+class Sparsemax(AbstractGeneral):
+    """The Euclidean projection of the scores on the simplex."""
+
+    name: ClassVar[str] = "sparsemax"
+
+    def __call__(self, scores: _Sequence) -> _Sequence:
+        ordered = jnp.sort(scores)[::-1]
+        count = jnp.arange(1, scores.shape[0] + 1)
+        partial = jnp.cumsum(ordered)
+        support = jnp.sum(1.0 + count * ordered > partial)
+        threshold = (partial[support - 1] - 1.0) / support
+        return jnp.maximum(scores - threshold, 0.0)
+
+
+class Entmax15(AbstractGeneral):
+    """The 1.5-entmax, half-way between softmax and sparsemax."""
+
+    name: ClassVar[str] = "entmax-1.5"
+
+    def __call__(self, scores: _Sequence) -> _Sequence:
+        halved = (scores - jnp.max(scores)) / 2.0
+        ordered = jnp.sort(halved)[::-1]
+        count = jnp.arange(1, scores.shape[0] + 1)
+        mean = jnp.cumsum(ordered) / count
+        spread = count * (jnp.cumsum(ordered**2) / count - mean**2)
+        inside = jnp.maximum((1.0 - spread) / count, 0.0)
+        root = jnp.where(inside > 0, jnp.sqrt(jnp.where(inside > 0, inside, 1.0)), 0.0)
+        thresholds = mean - root
+        support = jnp.sum(thresholds <= ordered)
+        return jnp.maximum(halved - thresholds[support - 1], 0.0) ** 2
+
+
+class TopKSoftmax(AbstractGeneral):
+    """Softmax over the `k` largest scores, zero elsewhere."""
+
+    name: ClassVar[str] = "top-k"
+    k: int = eqx.field(static=True, default=2)
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.k, int) or self.k < 1:
+            raise refuse("k", self.k, "a whole number ≥ 1")
+
+    def __call__(self, scores: _Sequence) -> _Sequence:
+        if self.k >= scores.shape[0]:
+            return jax.nn.softmax(scores)
+        least = jnp.sort(scores)[-self.k]
+        return jax.nn.softmax(jnp.where(scores >= least, scores, -jnp.inf))
+
+
+class Hardmax(AbstractGeneral):
+    """One on the largest score, zero elsewhere."""
+
+    name: ClassVar[str] = "hardmax"
+
+    def __call__(self, scores: _Sequence) -> _Sequence:
+        return jax.nn.one_hot(jnp.argmax(scores), scores.shape[0], dtype=scores.dtype)
+
+
+class Entry(NamedTuple):
+    """What the catalogue says of an attention beside its formula."""
+
+    attention: type[AbstractAttention]
+    formula: str
+    normalised: bool
+    growth: str
+    source: str
+
+
+_ENTRIES = (
+    Entry(Softmax, "e^χ / Σe^χ", True, "exponential", "Vaswani et al. 2017, arXiv 1706.03762"),
+    Entry(Linear, "1 + χ", False, "linear", "Duranthon et al. 2025, arXiv 2509.21936"),
+    Entry(Erf, "1 + erf(c + χ)", False, "bounded", "Marion et al. 2024, arXiv 2410.01537"),
+    Entry(Softplus, "softplus(χ) / Σ", True, "linear", "Duranthon et al. 2025, arXiv 2509.21936"),
+    Entry(
+        EluPlusOne,
+        "(elu(χ) + 1) / Σ",
+        True,
+        "linear",
+        "Katharopoulos et al. 2020, arXiv 2006.16236",
+    ),
+    Entry(Relu, "max(χ, 0) / Σ", True, "linear", "Choromanski et al. 2020, arXiv 2009.14794"),
+    Entry(SquaredRelu, "max(χ, 0)² / Σ", True, "quadratic", "Hua et al. 2022, arXiv 2202.10447"),
+    Entry(Taylor2, "(1 + χ + χ²/2) / Σ", True, "quadratic", "Arora et al. 2024, arXiv 2402.18668"),
+    Entry(
+        SoftmaxPlusOne,
+        "e^χ / (1 + Σe^χ)",
+        True,
+        "exponential",
+        "Miller 2023, Attention Is Off By One",
+    ),
+    Entry(
+        Sigmoid, "1 / (1 + e^-(c + χ))", False, "bounded", "Ramapuram et al. 2024, arXiv 2409.04431"
+    ),
+    Entry(ElementwiseRelu, "max(χ, 0)", False, "linear", "Wortsman et al. 2023, arXiv 2309.08586"),
+    Entry(
+        Sparsemax,
+        "projection on the simplex",
+        True,
+        "sparse",
+        "Martins and Astudillo 2016, arXiv 1602.02068",
+    ),
+    Entry(Entmax15, "1.5-entmax", True, "sparse", "Peters et al. 2019, arXiv 1905.05702"),
+    Entry(
+        TopKSoftmax,
+        "softmax of the 2 largest",
+        True,
+        "exponential",
+        "Gupta et al. 2021, arXiv 2106.06899",
+    ),
+    Entry(Hardmax, "1 at the largest", True, "—", "Pérez et al. 2019, arXiv 1901.03429"),
+)
+
+CATALOGUE: dict[str, Entry] = {entry.attention.name: entry for entry in _ENTRIES}
+
+
+def attention(name: str) -> AbstractAttention:
+    """The attention of the catalogue called `name`."""
+    return CATALOGUE[one_of("attention", name, CATALOGUE)].attention()
+
+
+def family(attention: AbstractAttention | type[AbstractAttention]) -> str:
+    """`kernel`, `element-wise` or `general`."""
+    kind = attention if isinstance(attention, type) else type(attention)
+    if issubclass(kind, AbstractKernel):
+        return "kernel"
+    return "element-wise" if issubclass(kind, AbstractElementwise) else "general"

@@ -1,0 +1,67 @@
+"""Normalised kernels `φ(χ_ℓ) / (constant + Σ φ(χ))`: exact through one Laplace transform (section 4.2)."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._check import real
+from .base import AbstractAttention
+
+
+class AbstractKernel(AbstractAttention):
+    """A positive function `φ` of one score, given by its logarithm.
+
+    `features` are the scores where `φ` changes its behaviour within a few units or is not analytic (a kink, the
+    knee of softplus): quadrature panels meet there. A kernel that is the same everywhere, `e^χ`, has none.
+    """
+
+    features: eqx.AbstractVar[tuple[float, ...]]
+    constant: eqx.AbstractVar[float]
+
+    @abstractmethod
+    def log_phi(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
+        """`log φ`, element-wise; `-inf` where `φ` vanishes."""
+
+    @property
+    def vanishes(self) -> bool:
+        """Whether `φ` is zero somewhere, as ReLU is."""
+        with jax.ensure_compile_time_eval():
+            probes = self.log_phi(jnp.array([-1e3, -1.0, 0.0, 1.0, 1e3]))
+            return bool(jnp.any(jnp.isneginf(probes)))
+
+    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
+        log_phi = self.log_phi(scores)
+        top = jnp.max(log_phi)
+        if self.constant > 0:
+            top = jnp.maximum(top, jnp.log(self.constant))
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        phi = jnp.exp(log_phi - top)
+        total = jnp.sum(phi) + self.constant * jnp.exp(-top)
+        return jnp.where(total > 0, phi / jnp.where(total > 0, total, 1.0), 0.0)
+
+
+class Kernel(AbstractKernel):
+    """A kernel of the user's: `log_phi` acts element-wise on an array of scores."""
+
+    name: ClassVar[str] = "kernel"
+    log_phi_fn: Callable[[Any], Any] = eqx.field(static=True)
+    constant: float = eqx.field(static=True)
+    features: tuple[float, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        log_phi: Callable[[Any], Any],
+        constant: float = 0.0,
+        features: tuple[float, ...] = (0.0,),
+    ):
+        self.log_phi_fn = log_phi
+        self.constant = real("constant", constant, minimum=0.0)
+        self.features = tuple(real("features", feature) for feature in features)
+
+    def log_phi(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.log_phi_fn(score)

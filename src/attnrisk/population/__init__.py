@@ -1,0 +1,27 @@
+"""Infinite data: exact risks from a handful of order parameters (sections 3 and 4 of docs/theory.md)."""
+
+from .bayes import bayes_risk
+from .closed_forms import (
+    elementwise_floor,
+    linear_risk,
+    linear_scale,
+    mean_of_largest,
+    mean_relevant_field,
+)
+from .minimum import Minimum, population_minimum
+from .overlaps import Overlaps, aligned
+from .risk import population_risk
+
+__all__ = [
+    "Minimum",
+    "Overlaps",
+    "aligned",
+    "bayes_risk",
+    "elementwise_floor",
+    "linear_risk",
+    "linear_scale",
+    "mean_of_largest",
+    "mean_relevant_field",
+    "population_minimum",
+    "population_risk",
+]

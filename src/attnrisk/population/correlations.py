@@ -1,0 +1,86 @@
+"""What a risk is made of, `E[y²] − 2 E[y σ·z] + E[(σ·z)²]`, and `z, z*` of one token given its score (section 4.1)."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .overlaps import Overlaps
+
+
+class Correlations(NamedTuple):
+    """`E[y σ·z]` and `E[(σ·z)²]`; where `k = m_kk k*` and `v = v*` they are `A` and `B`."""
+
+    label: Any
+    power: Any
+
+
+class Conditional(NamedTuple):
+    """One token given its score `mean + deviation·x`.
+
+    `E[z|χ] = value + slope·x`, `E[z*|χ] = label_slope·x`, with the variance of `z` and its covariance with `z*`.
+    """
+
+    value: Any
+    slope: Any
+    label_slope: Any
+    variance: Any
+    covariance: Any
+
+    def expect_value(self, moments: Float[Array, "k ..."]) -> Array:
+        """`E[F z]` from `E[F]`, `E[F x]`."""
+        return self.value * moments[0] + self.slope * moments[1]
+
+    def expect_square(self, moments: Float[Array, "k ..."]) -> Array:
+        """`E[F z²]` from `E[F]`, `E[F x]`, `E[F x²]`."""
+        bent = 2.0 * self.value * moments[1] + self.slope * moments[2]
+        return (self.value**2 + self.variance) * moments[0] + self.slope * bent
+
+    def expect_product(self, moments: Float[Array, "k ..."]) -> Array:
+        """`E[F z z*]` from the same."""
+        bent = self.value * moments[1] + self.slope * moments[2]
+        return self.covariance * moments[0] + self.label_slope * bent
+
+
+def given_score(overlaps: Overlaps, shift: Any = 0.0, spread: Any = 1.0) -> Conditional:
+    """A token whose teacher key-field is `N(shift, spread²)`, given its score."""
+    deviation = root(overlaps.q_kk)
+    slope, label_slope = ratio(overlaps.q_kv, deviation), ratio(overlaps.m_kv, deviation)
+    return Conditional(
+        value=overlaps.m_vk * shift,
+        slope=spread * slope,
+        label_slope=spread * label_slope,
+        variance=spread**2 * (overlaps.q_vv - slope**2),
+        covariance=spread**2 * (overlaps.m_vv - slope * label_slope),
+    )
+
+
+def given_field_and_score(overlaps: Overlaps, field: Any) -> Conditional:
+    """A token given its teacher key-field too; its score is `m_kk·field` plus a deviation that the field leaves."""
+    deviation = left_by_field(overlaps)
+    slope = ratio(overlaps.q_kv - overlaps.m_vk * overlaps.m_kk, deviation)
+    label_slope = ratio(overlaps.m_kv, deviation)
+    return Conditional(
+        value=overlaps.m_vk * field,
+        slope=slope,
+        label_slope=label_slope,
+        variance=overlaps.q_vv - overlaps.m_vk**2 - slope**2,
+        covariance=overlaps.m_vv - slope * label_slope,
+    )
+
+
+def left_by_field(overlaps: Overlaps) -> Any:
+    """Standard deviation of a score given its teacher key-field."""
+    return root(overlaps.q_kk - overlaps.m_kk**2)
+
+
+def ratio(numerator: Any, denominator: Any) -> Any:
+    """Their quotient, and 0 where the denominator vanishes (there the numerator does too)."""
+    vanishes = denominator <= 1e-150
+    return jnp.where(vanishes, 0.0, numerator / jnp.where(vanishes, 1.0, denominator))
+
+
+def root(variance: Any) -> Any:
+    """The square root, with derivative 0 at 0."""
+    positive = variance > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)

@@ -1,0 +1,255 @@
+"""The least risk of an attention with infinite data, over its overlaps and its bias (sections 4 and 4.4).
+
+On the manifold `m_kv = m_vk = q_kv = 0` the best `v` is `v* A/B`, and what is left is `E[y²] − A²/B`, a function of
+`k = m_kk k*` and of the bias. It is scanned over lengths of `k` of both signs, from nothing to the longest that can
+be integrated, then polished without derivatives, since an attention may have kinks.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from scipy import optimize
+
+from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
+from ..estimate import Estimate
+from ..quadrature.qmc import across
+from ..tasks import AbstractSelected, AbstractTask
+from .correlations import Correlations
+from .overlaps import Overlaps, aligned
+from .risk import (
+    ORDERS,
+    SHARPEST,
+    Plan,
+    as_arrays,
+    compiled_profile,
+    estimate,
+    extrapolate,
+    is_exact,
+    plan,
+)
+
+# Lengths of k that are cheap to integrate. The scale of an attention is one, so that beyond them the risk only
+# approaches its limit, and longer ones are tried where it is still falling.
+_CHEAP, _CHEAP_TABLE = 8.0, 4.0
+_LONGEST = 1e3
+_FLAT = 1e-9  # a longer k that gains less than this gains nothing
+_SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
+_ROUGH = 5  # order of a search where an integral takes seconds
+_SCALES, _BIASES = 20, 25  # of a scan
+_EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
+
+
+class Minimum(eqx.Module):
+    """The least risk, where it is reached, and whether it is reached at all.
+
+    Where `attained` is false the risk is the limit as `k` grows without bound, and the overlaps are those of the
+    longest `k` evaluated. `attention` carries the tuned bias.
+    """
+
+    risk: Estimate
+    overlaps: Overlaps
+    attention: AbstractAttention
+    attained: bool = eqx.field(static=True)
+
+
+def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> Minimum:
+    """The infimum of the risk over `k` along `k*`, `v` along `v*` and, where it is free, the bias."""
+    shortest, *longer = _reaches(task, attention)
+    problem = _Problem(task, attention, shortest, seed)
+    negative, positive = -np.geomspace(shortest, 0.1, 6), np.geomspace(0.02, shortest, _SCALES)
+    places = problem.scan(np.concatenate([negative, [0.0], positive]))
+    for reach in longer:
+        if not _is_falling(places):
+            break
+        outward = np.geomspace(problem.longest, reach, 7)[1:]
+        problem = problem._replace(longest=reach)
+        places += problem.scan(np.copysign(outward, min(places, key=_loss).m_kk))
+        places.sort(key=lambda place: place.m_kk)
+    if _is_falling(places):
+        return problem.limit(min(places, key=_loss))
+    return problem.polish(places)
+
+
+def _reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
+    """Lengths of `k` up to which it is integrated, each range at a higher price than the one before."""
+    if not is_exact(task, attention):
+        return (_LONGEST,)
+    if not isinstance(task, AbstractSelected):
+        return _CHEAP, _LONGEST
+    if not isinstance(attention, AbstractKernel):
+        return _CHEAP_TABLE, SHARPEST
+    return _CHEAP_TABLE, SHARPEST, _LONGEST
+
+
+class _Place(NamedTuple):
+    """One `k = m_kk k*` and bias, and `−log(A²/B)` there."""
+
+    m_kk: float
+    bias: float
+    loss: float
+
+
+def _loss(place: _Place) -> float:
+    return place.loss
+
+
+def _least(variance: Any, profile: Correlations) -> Any:
+    """The risk at the best `v`."""
+    return variance - profile.label**2 / profile.power
+
+
+def _is_falling(places: list[_Place]) -> bool:
+    """Whether the longest `k` is the best, by more than an attention that ignores the scale of its scores shows."""
+    longest = max(abs(place.m_kk) for place in places)
+    inner = min(place.loss for place in places if abs(place.m_kk) < 0.99 * longest)
+    return min(place.loss for place in places) < inner - _FLAT
+
+
+class _Problem(NamedTuple):
+    """One attention on one task, for lengths of `k` up to `longest`."""
+
+    task: AbstractTask
+    attention: AbstractAttention
+    longest: float
+    seed: int
+
+    def plan(self, order: int, randomisations: int) -> Plan:
+        """How to integrate it."""
+        return plan(
+            self.task,
+            self.attention,
+            self.longest,
+            order=order,
+            seed=self.seed,
+            randomisations=randomisations,
+        )
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether an integral takes seconds, as without a table of fields."""
+        return isinstance(self.task, AbstractSelected) and self.longest > SHARPEST
+
+    @property
+    def free_bias(self) -> bool:
+        return isinstance(self.attention, AbstractElementwise) and self.attention.free_bias
+
+    def biased(self, bias: Any) -> AbstractAttention:
+        """The attention with its bias set, if it has a free one."""
+        if not self.free_bias:
+            return self.attention
+        return eqx.tree_at(lambda attention: attention.bias, self.attention, bias)
+
+    def loss(self) -> Callable[[float, float], float]:
+        """`−log(A²/B)` as a function of the length of `k` and the bias."""
+        order = _ROUGH if self.is_slow else ORDERS[0]
+        task, how = as_arrays((self.task, self.plan(order, _SEARCHING)))
+
+        def loss(m_kk: float, bias: float) -> float:
+            attention = as_arrays(self.biased(float(bias)))
+            values = compiled_profile(task, attention, jnp.asarray(float(m_kk)), how)
+            a, b = float(np.mean(values.label)), float(np.mean(values.power))
+            return np.log(b) - 2 * np.log(abs(a)) if a and b > 0 else np.inf
+
+        return loss
+
+    def scan(self, lengths: np.ndarray) -> list[_Place]:
+        """The best bias of a grid at each length of `k`."""
+        loss = self.loss()
+        places = []
+        for m_kk in lengths:
+            biases = self.thresholds(m_kk)
+            places.append(min((_Place(m_kk, bias, loss(m_kk, bias)) for bias in biases), key=_loss))
+        return places
+
+    def thresholds(self, m_kk: float) -> np.ndarray:
+        """Biases that put the threshold of an attention anywhere between below all tokens and above them."""
+        if not self.free_bias:
+            return np.zeros(1)
+        field = float(getattr(self.task, "shift", 0.0)) + 6.0
+        highest = abs(m_kk) * field + np.log(float(self.task.length.longest)) + 6.0
+        return np.linspace(6.0, -highest, _BIASES)
+
+    def polish(self, places: list[_Place]) -> Minimum:
+        """The local minimum around the best place of a scan."""
+        loss, start = self.loss(), min(places, key=_loss)
+        lengths = [place.m_kk for place in places]
+        at = lengths.index(start.m_kk)
+        bounds = lengths[max(at - 1, 0)], lengths[min(at + 1, len(lengths) - 1)]
+        if self.free_bias:
+            simplex = np.array([start[:2]] * 3)
+            simplex[1, 0] += (bounds[1] - bounds[0]) / 4
+            simplex[2, 1] += max(1.0, abs(start.bias) / 10)
+            options = {"initial_simplex": simplex, "xatol": 1e-9, "fatol": 1e-15, "maxfev": 600}
+            found = optimize.minimize(
+                lambda x: loss(*x), start[:2], method="Nelder-Mead", options=options
+            )
+            m_kk, bias = map(float, found.x)
+        else:
+            options = {"xatol": 1e-7 * max(1e-2, abs(start.m_kk))}
+            found = optimize.minimize_scalar(
+                lambda m_kk: loss(m_kk, 0.0), bounds=bounds, method="bounded", options=options
+            )
+            m_kk, bias = float(found.x), 0.0
+        best = _Place(m_kk, bias, found.fun) if found.fun < start.loss else start
+        attention = self.biased(best.bias)
+        risk, m_vv = self.risk(attention, best.m_kk)
+        return Minimum(risk, aligned(best.m_kk, m_vv), attention, True)
+
+    def risk(self, attention: AbstractAttention, m_kk: float) -> tuple[Estimate, float]:
+        """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
+        orders = (_ROUGH, ORDERS[0]) if self.is_slow else ORDERS
+
+        def at(order: int) -> Correlations:
+            how = self.plan(order, _REPORTING)
+            return compiled_profile(*as_arrays((self.task, attention, m_kk, how)))
+
+        last = at(orders[-1])
+        m_vv = float(np.mean(last.label) / np.mean(last.power))
+        variance = self.task.label_variance
+        if is_exact(self.task, attention):
+            return estimate(lambda order: _least(variance, at(order)), orders), m_vv
+        # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
+        return across(variance - 2 * m_vv * last.label + m_vv**2 * last.power), m_vv
+
+    def limit(self, end: _Place) -> Minimum:
+        """The risk at longer `k` than can be integrated: its minimum there, or its limit.
+
+        From a polynomial in `1/|k|`; with random points, whose noise that would magnify, from the longest `k` alone.
+        """
+        lengths = self.longest / np.sqrt(2.0) ** np.arange(_EXTRAPOLATED)
+        signed = np.copysign(lengths, end.m_kk)
+        attentions = self._best_attentions(signed, end.bias)
+        risks = [self.risk(*pair) for pair in zip(attentions, map(float, signed), strict=True)]
+        estimates, m_vv = [risk for risk, _ in risks], risks[0][1]
+        overlaps = aligned(float(signed[0]), m_vv)
+        if not is_exact(self.task, self.attention):
+            step = abs(float(estimates[0].value - estimates[2].value))  # from half the length
+            value = Estimate(estimates[0].value, estimates[0].error + step)
+            return Minimum(value, overlaps, attentions[0], False)
+        inverses = np.linspace(0.0, 1.0 / lengths[0], 101)
+        curve = [extrapolate(lengths, estimates, 1.0 / x if x else np.inf) for x in inverses]
+        best = int(np.argmin([point.value for point in curve]))
+        if curve[best].value > curve[0].value - curve[0].error - curve[best].error:
+            return Minimum(curve[0], overlaps, attentions[0], False)
+        m_kk = float(np.copysign(1.0 / inverses[best], end.m_kk))
+        return Minimum(curve[best], aligned(m_kk, m_vv), attentions[0], True)
+
+    def _best_attentions(self, lengths: np.ndarray, bias: float) -> list[AbstractAttention]:
+        """The attention with its best bias at each length of `k`, starting from a good one at the first."""
+        if not self.free_bias:
+            return [self.attention] * len(lengths)
+        loss, attentions = self.loss(), []
+        for m_kk in lengths:
+            reach = max(4.0, abs(bias) / 2)
+            found = optimize.minimize_scalar(
+                lambda bias, m_kk=m_kk: loss(m_kk, bias),
+                bounds=(bias - reach, bias + reach),
+                method="bounded",
+                options={"xatol": 1e-9},
+            )
+            bias = float(found.x)
+            attentions.append(self.biased(bias))
+        return attentions

@@ -1,0 +1,118 @@
+"""Which token is the needle, for tasks that select it by its field: tables that depend on the task alone.
+
+Perturb each field with Gumbel noise, `X = χ* + Gumbel/sharpness`: the location is the largest `X`, which has the law
+`softmax(sharpness · χ*)`. Condition on that largest value `x`; then tokens are independent again, one that equals
+`x` and the rest below it (section 4.2, with `u' = sharpness · x`). A table holds, for each node `x`, weights on a
+grid of fields:
+
+- `below[x] · F = E[F(χ*); X ≤ x]`, and `above[x] = P(X > x)`, from which a high power of `1 - above` is accurate;
+- `at[x] · F = E[F(χ*); X ∈ dx]`, in the measure that `weights` integrates.
+
+They are product-integration weights: `F` need only be smooth on the scale of the grid's cells, while the sharpness of
+the selection, from 0 to infinity, is integrated exactly.
+"""
+
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from ..quadrature.gaussian import BULK, subdivide
+from ..quadrature.laplace import TRANSITION, transform_rule
+from ..quadrature.panels import composite, legendre
+
+_PINCH = 0.07 * 4.0 ** -np.arange(12)
+
+
+class Selection(NamedTuple):
+    """Nodes `x` of the largest perturbed field with their weights, and at each the weights on the grid `fields`."""
+
+    fields: np.ndarray
+    weights: np.ndarray
+    above: np.ndarray
+    below: np.ndarray
+    at: np.ndarray
+
+
+@lru_cache(maxsize=32)
+def selection(
+    sharpness: float, longest: int, order: int, cells: int, pinched: bool = False
+) -> Selection:
+    """The table for functions of a field that are smooth on each of `cells` parts of a bulk panel.
+
+    A `pinched` grid shrinks towards 0, for kernels that vanish there.
+    """
+    bulk = subdivide(BULK, cells)
+    edges = np.sort(np.concatenate([bulk, _PINCH, -_PINCH])) if pinched else bulk
+    if np.isinf(sharpness):
+        return _hard(edges, order)
+    # In x the integrand is as smooth as the blunter of the selection and the student.
+    knots = subdivide(BULK, int(min(cells, max(1, np.ceil(sharpness / 2)))))
+    with jax.ensure_compile_time_eval():
+        u, weights = map(np.asarray, transform_rule(sharpness * knots, longest, order))
+    return _soft(sharpness, u, weights, edges, order)
+
+
+def _hard(edges: np.ndarray, order: int) -> Selection:
+    """No perturbation: `x` is the largest field, on the nodes of the grid itself."""
+    fields, weights = composite(edges, order)
+    below = np.zeros((fields.size, fields.size))
+    above = np.zeros(fields.size)
+    for panel in range(edges.size - 1):
+        left, right = edges[panel : panel + 2]
+        columns = slice(panel * order, (panel + 1) * order)
+        bounds = np.clip(fields, left, right)[:, None]
+        lower = np.concatenate([np.full_like(bounds, left), bounds], -1)
+        upper = np.concatenate([bounds, np.full_like(bounds, right)], -1)
+        below[:, columns] = np.einsum("xn,xni->xi", *_on_panel(left, right, lower, order)[1:])
+        above += _on_panel(left, right, upper, order)[1].sum(-1)
+    return Selection(fields, weights, above, below, np.diag(_density(fields)))
+
+
+def _soft(
+    sharpness: float, u: np.ndarray, weights: np.ndarray, edges: np.ndarray, order: int
+) -> Selection:
+    """Gumbel perturbation: the Laplace transform of the kernel `e^{sharpness χ*}`."""
+    fields, _ = composite(edges, order)
+    below, at = np.zeros((2, u.size, fields.size))
+    above = np.zeros(u.size)
+    crossing = (u[:, None] + TRANSITION) / max(sharpness, 1e-12)
+    for panel in range(edges.size - 1):
+        left, right = edges[panel : panel + 2]
+        columns = slice(panel * order, (panel + 1) * order)
+        inside = ((crossing > left) & (crossing < right)).any(-1)
+        for rows, inner in ((inside, crossing), (~inside, crossing[:, :0])):
+            if not rows.any():
+                continue
+            ends = np.full((rows.sum(), 1), left), np.full((rows.sum(), 1), right)
+            bounds = np.concatenate([ends[0], np.clip(inner[rows], left, right), ends[1]], -1)
+            chi, mass, basis = _on_panel(left, right, bounds, order)
+            w = np.exp(np.minimum(sharpness * chi - u[rows, None], 60.0))
+            below[rows, columns] = np.einsum("xn,xni->xi", mass * np.exp(-w), basis)
+            at[rows, columns] = np.einsum("xn,xni->xi", mass * w * np.exp(-w), basis)
+            above[rows] += (mass * -np.expm1(-w)).sum(-1)
+    return Selection(fields, weights, above, below, at)
+
+
+def _on_panel(
+    left: float, right: float, bounds: np.ndarray, order: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Nodes between `bounds` inside one panel, their Gaussian mass, and the panel's Lagrange basis there."""
+    chi, weights = composite(bounds, order + 2)
+    place = (2 * chi - left - right) / (right - left)
+    basis = np.polynomial.legendre.legvander(place, order - 1) @ _legendre_of_lagrange(order)
+    return chi, weights * _density(chi), basis
+
+
+@cache
+def _legendre_of_lagrange(order: int) -> np.ndarray:
+    """Legendre coefficients (rows) of the Lagrange polynomials at the Gauss–Legendre nodes (columns)."""
+    nodes, weights = legendre(order)
+    degrees = np.arange(order)[:, None]
+    values = np.polynomial.legendre.legvander(nodes, order - 1).T
+    return (2 * degrees + 1) / 2 * values * weights
+
+
+def _density(x: np.ndarray) -> np.ndarray:
+    return np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)

@@ -1,0 +1,21 @@
+"""The retrieval tasks: where the needle lies, and how long the haystack is."""
+
+from .base import AbstractPlanted, AbstractSelected, AbstractTask, AbstractWeighted
+from .lengths import LengthLaw, fixed, parse_lengths, uniform
+from .max import MaxSLR
+from .spiked import SpikedSLR
+from .weighted import WeightedSLR
+
+__all__ = [
+    "AbstractPlanted",
+    "AbstractSelected",
+    "AbstractTask",
+    "AbstractWeighted",
+    "LengthLaw",
+    "MaxSLR",
+    "SpikedSLR",
+    "WeightedSLR",
+    "fixed",
+    "parse_lengths",
+    "uniform",
+]

@@ -1,0 +1,127 @@
+"""How many tokens a sequence has: any law with finite support."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._check import refuse
+
+_BLOCK = 512  # lengths summed at a time, so that a law over 10^6 lengths needs little memory
+
+
+class LengthLaw(eqx.Module):
+    """A probability for each of finitely many lengths."""
+
+    lengths: Any
+    probabilities: Any
+
+    def __init__(self, lengths: Any, probabilities: Any):
+        lengths, probabilities = np.atleast_1d(lengths), np.atleast_1d(probabilities).astype(float)
+        if lengths.size == 0 or lengths.shape != probabilities.shape:
+            given = f"{lengths.size} lengths, {probabilities.size} probabilities"
+            raise refuse("length", given, "a non-empty list of lengths, each with a probability")
+        if not all(np.isfinite(lengths)) or any(lengths < 1) or any(lengths != np.floor(lengths)):
+            raise refuse("length", _few(lengths), "made of whole numbers ≥ 1")
+        if len(np.unique(lengths)) < len(lengths):
+            raise refuse("length", _few(lengths), "a list without repetition")
+        if not all(np.isfinite(probabilities)) or any(probabilities < 0):
+            raise refuse("length probabilities", _few(probabilities), "numbers ≥ 0")
+        if abs(probabilities.sum() - 1) > 1e-9:
+            raise refuse("length probabilities", f"(sum {probabilities.sum():g})", "of sum one")
+        order = np.argsort(lengths)
+        self.lengths = lengths[order].astype(np.int64)
+        self.probabilities = probabilities[order]
+
+    def __str__(self) -> str:
+        if len(self.lengths) == 1:
+            return str(self.lengths[0])
+        if np.ptp(self.probabilities) < 1e-12 and np.all(np.diff(self.lengths) == 1):
+            return f"{self.lengths[0]}-{self.lengths[-1]}"
+        pairs = zip(self.lengths, self.probabilities, strict=True)
+        return ",".join(f"{length}:{probability:g}" for length, probability in pairs)
+
+    def __repr__(self) -> str:
+        return f"LengthLaw({self})"
+
+    @property
+    def longest(self) -> Any:
+        """The largest length of the law."""
+        return self.lengths[-1]
+
+    def mean(self, values: Any = None) -> Any:
+        """`E[values(L)]` for values given per length; `E[L]` without any."""
+        return (self.probabilities * (self.lengths if values is None else values)).sum()
+
+    def powers(
+        self, log_base: Float[Array, "*batch"], order: int, drop: int
+    ) -> Float[Array, "*batch"]:
+        """`E[(L−drop)!/(L−drop−order)! · base^(L−drop−order)]`, a derivative of the generating function.
+
+        What `L − drop` equal tokens contribute when `order` of them are singled out; zero where there
+        are not that many.
+        """
+        lengths = jnp.asarray(self.lengths, log_base.dtype)
+        weights = jnp.asarray(self.probabilities)
+        padding = -lengths.size % _BLOCK if lengths.size > _BLOCK else 0
+        blocks = (-1, _BLOCK) if padding or lengths.size > _BLOCK else (1, lengths.size)
+        lengths = jnp.pad(lengths, (0, padding), constant_values=1).reshape(blocks)
+        weights = jnp.pad(weights, (0, padding)).reshape(blocks)
+
+        def block(total: Array, law: tuple[Array, Array]) -> tuple[Array, None]:
+            length, weight = law
+            count = length - drop
+            ways = weight * jnp.where(count >= order, 1.0, 0.0)
+            for taken in range(order):
+                ways = ways * jnp.maximum(count - taken, 0.0)
+            exponent = jnp.maximum(count - order, 0.0)
+            terms = ways * jnp.exp(exponent * log_base[..., None])
+            return total + terms.sum(-1), None
+
+        total = jnp.zeros_like(log_base)
+        if lengths.shape[0] == 1:
+            return block(total, (lengths[0], weights[0]))[0]
+        return jax.lax.scan(block, total, (lengths, weights))[0]
+
+
+def fixed(length: int) -> LengthLaw:
+    """Every sequence has `length` tokens."""
+    return LengthLaw([length], [1.0])
+
+
+def uniform(shortest: int, longest: int) -> LengthLaw:
+    """Each length from `shortest` to `longest`, both included, equally likely."""
+    lengths = np.arange(shortest, longest + 1)
+    if lengths.size == 0:
+        raise refuse("length", f"{shortest}-{longest}", "a range that is not empty")
+    return LengthLaw(lengths, np.full(lengths.size, 1 / lengths.size))
+
+
+def parse_lengths(text: str) -> LengthLaw:
+    """`10`, `1-3` (uniform) or `1:0.25,8:0.75` as a law."""
+    try:
+        if ":" in text:
+            pairs = [part.split(":") for part in text.split(",")]
+            return LengthLaw([int(a) for a, _ in pairs], [float(b) for _, b in pairs])
+        if "-" in text[1:]:
+            shortest, longest = text.split("-")
+            return uniform(int(shortest), int(longest))
+        return fixed(int(text))
+    except ValueError as error:
+        if "not allowed" in str(error):
+            raise
+        raise refuse("length", repr(text), "like 10, 1-3 or 1:0.25,8:0.75") from None
+
+
+def as_law(length: Any) -> LengthLaw:
+    """A `LengthLaw` from a law or a whole number."""
+    return length if isinstance(length, LengthLaw) else fixed(length)
+
+
+def _few(values: np.ndarray) -> str:
+    """The first of many values, short enough for one line."""
+    shown = ", ".join(f"{value:g}" for value in values[:4])
+    return f"[{shown}{', …' if len(values) > 4 else ''}]"
