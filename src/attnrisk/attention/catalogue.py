@@ -28,8 +28,8 @@ class Softmax(AbstractKernel):
     """`φ = e^χ`."""
 
     name: ClassVar[str] = "softmax"
-    features: tuple[float, ...] = eqx.field(default=(), init=False, static=True)
-    constant: float = eqx.field(default=0.0, init=False, static=True)
+    features: tuple[float, ...] = eqx.field(default=(), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, score: _Scores) -> _Scores:
         return score
@@ -39,8 +39,8 @@ class SoftmaxPlusOne(AbstractKernel):
     """`φ = e^χ` with one added to the denominator, so that all weights may vanish together."""
 
     name: ClassVar[str] = "softmax-1"
-    features: tuple[float, ...] = eqx.field(default=(), init=False, static=True)
-    constant: float = eqx.field(default=1.0, init=False, static=True)
+    features: tuple[float, ...] = eqx.field(default=(), static=True)
+    constant: float = eqx.field(default=1.0, static=True)
 
     def log_phi(self, score: _Scores) -> _Scores:
         return score
@@ -50,8 +50,8 @@ class Softplus(AbstractKernel):
     """`φ = log(1 + e^χ)`."""
 
     name: ClassVar[str] = "softplus"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
-    constant: float = eqx.field(default=0.0, init=False, static=True)
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, score: _Scores) -> _Scores:
         low = score < -36.0  # there log(1 + e^χ) = e^χ to double precision
@@ -62,8 +62,8 @@ class EluPlusOne(AbstractKernel):
     """`φ = e^χ` below 0 and `1 + χ` above."""
 
     name: ClassVar[str] = "elu+1"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
-    constant: float = eqx.field(default=0.0, init=False, static=True)
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, score: _Scores) -> _Scores:
         return jnp.where(score < 0, score, jnp.log1p(jnp.maximum(score, 0.0)))
@@ -73,8 +73,8 @@ class Relu(AbstractKernel):
     """`φ = max(χ, 0)`."""
 
     name: ClassVar[str] = "relu"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
-    constant: float = eqx.field(default=0.0, init=False, static=True)
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, score: _Scores) -> _Scores:
         return _log_of_positive_part(score)
@@ -84,8 +84,8 @@ class SquaredRelu(AbstractKernel):
     """`φ = max(χ, 0)²`."""
 
     name: ClassVar[str] = "relu2"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
-    constant: float = eqx.field(default=0.0, init=False, static=True)
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, score: _Scores) -> _Scores:
         return 2.0 * _log_of_positive_part(score)
@@ -95,8 +95,8 @@ class Taylor2(AbstractKernel):
     """`φ = 1 + χ + χ²/2`."""
 
     name: ClassVar[str] = "taylor-2"
-    features: tuple[float, ...] = eqx.field(default=(-1.0,), init=False, static=True)
-    constant: float = eqx.field(default=0.0, init=False, static=True)
+    features: tuple[float, ...] = eqx.field(default=(-1.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, score: _Scores) -> _Scores:
         return jnp.log((1.0 + (1.0 + score) ** 2) / 2.0)
@@ -106,9 +106,9 @@ class Linear(AbstractElementwise):
     """`h = 1 + χ`."""
 
     name: ClassVar[str] = "linear"
-    features: tuple[float, ...] = eqx.field(default=(), init=False, static=True)
-    free_bias: bool = eqx.field(default=False, init=False, static=True)
-    bias: float = eqx.field(default=0.0, init=False, static=True)
+    features: tuple[float, ...] = eqx.field(default=(), static=True)
+    free_bias: bool = eqx.field(default=False, static=True)
+    bias: float = eqx.field(default=0.0, static=True)
 
     def weight(self, score: _Scores) -> _Scores:
         return 1.0 + score
@@ -118,9 +118,9 @@ class ElementwiseRelu(AbstractElementwise):
     """`h = max(χ, 0)`."""
 
     name: ClassVar[str] = "elementwise-relu"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
-    free_bias: bool = eqx.field(default=False, init=False, static=True)
-    bias: float = eqx.field(default=0.0, init=False, static=True)
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    free_bias: bool = eqx.field(default=False, static=True)
+    bias: float = eqx.field(default=0.0, static=True)
 
     def weight(self, score: _Scores) -> _Scores:
         return jnp.maximum(score, 0.0)
@@ -130,9 +130,9 @@ class Erf(AbstractElementwise):
     """`h = 1 + erf(bias + χ)`."""
 
     name: ClassVar[str] = "erf"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
-    free_bias: bool = eqx.field(default=True, init=False, static=True)
     bias: Any = 0.0
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    free_bias: bool = eqx.field(default=True, static=True)
 
     def weight(self, score: _Scores) -> _Scores:
         return 1.0 + erf(score)
@@ -142,9 +142,9 @@ class Sigmoid(AbstractElementwise):
     """`h = 1/(1 + e^{-(bias + χ)})`."""
 
     name: ClassVar[str] = "sigmoid"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), init=False, static=True)
-    free_bias: bool = eqx.field(default=True, init=False, static=True)
     bias: Any = 0.0
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    free_bias: bool = eqx.field(default=True, static=True)
 
     def weight(self, score: _Scores) -> _Scores:
         return jax.nn.sigmoid(score)

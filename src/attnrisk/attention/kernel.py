@@ -36,12 +36,14 @@ class AbstractKernel(AbstractAttention):
 
     def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
         log_phi = self.log_phi(scores)
-        top = jnp.max(log_phi)
+        top = jax.lax.stop_gradient(jnp.max(log_phi))
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
         if self.constant > 0:
             top = jnp.maximum(top, jnp.log(self.constant))
-        top = jnp.where(jnp.isfinite(top), top, 0.0)
         phi = jnp.exp(log_phi - top)
-        total = jnp.sum(phi) + self.constant * jnp.exp(-top)
+        total = jnp.sum(phi)
+        if self.constant > 0:
+            total += self.constant * jnp.exp(-top)
         return jnp.where(total > 0, phi / jnp.where(total > 0, total, 1.0), 0.0)
 
 

@@ -18,7 +18,7 @@ from .risk import as_arrays, check_weight, estimate
 
 
 def bayes_risk(task: AbstractTask, seed: int = 0) -> Estimate:
-    """`Δ² + 1 − E[p_ε]`, with `p` the posterior of the location given the fields; accurate also where it is tiny."""
+    """`Δ² + 1 − E[p_ε]`, with `p` the posterior of the location given the fields."""
     if not isinstance(task, AbstractPlanted | AbstractSelected):
         return _weighted_bayes_risk(task, seed)
     missed = location_missed(task)

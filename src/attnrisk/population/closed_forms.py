@@ -1,12 +1,14 @@
 """Risks that have a formula (section 4.4), and the best that any element-wise attention can do."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr
+from jaxtyping import Array, Float
 
-from ..quadrature.gaussian import BULK, normal_rule, subdivide
+from ..attention import Softmax
+from ..quadrature.gaussian import BULK, normal_rule, rule_for, subdivide
+from ..quadrature.laplace import PASSAGE, one_token
+from ..quadrature.panels import composite
 from ..tasks import AbstractPlanted, AbstractSelected, LengthLaw
 from .bayes import location_missed
 
@@ -47,16 +49,34 @@ def mean_of_largest(law: LengthLaw) -> float:
     return float(jnp.sum(weights * x * law.powers(log_ndtr(x), 1, drop=0)))
 
 
-def elementwise_floor(task: Any) -> float:
-    """The risk below which no element-wise attention can go on the spiked task.
+def elementwise_floor(task: AbstractPlanted | AbstractSelected) -> float:
+    """The risk below which no element-wise attention can go.
 
-    `A²/B` is largest for `h = f_ε/(f_ε + (L̄−1) n)`, the chance that a token seen alone is the needle: a sigmoid of its
-    field with slope `√ν` and bias `−ν/2 − log(L̄−1)`. What is left, `1 − E[h(χ_ε)]`, is the price of
-    not comparing tokens.
+    `A²/B` is largest where the weight of a token is the chance that it is the needle, judged by its own field alone.
+    On the spiked task this is a sigmoid of the field with slope `√ν` and bias `−ν/2 − log(L̄−1)`. What is left is the
+    price of not comparing tokens.
     """
-    others = float(task.length.mean()) - 1
     x, weights = normal_rule(jnp.asarray(subdivide(BULK, _CELLS)), _ORDER)
-    log_ratio = (
-        task.shift * x + task.shift**2 / 2 - jnp.log(others) if others > 0 else jnp.inf * (x + 20)
-    )
-    return float(task.noise**2 + jnp.sum(weights / (1 + jnp.exp(log_ratio))))
+    mean_length, noise = float(task.length.mean()), float(task.noise)
+    if isinstance(task, AbstractSelected):
+        x, weights = normal_rule(jnp.asarray(BULK), _ORDER)
+        return noise**2 + 1 - float(jnp.sum(weights * _relevance(task, x) ** 2)) / mean_length
+    if mean_length == 1:
+        return noise**2
+    field = task.shift + task.spread * x
+    log_density = -0.5 * x**2 - jnp.log(task.spread) + 0.5 * field**2
+    missed = 1 / (1 + jnp.exp(log_density + 2 * jnp.log(task.spread)) / (mean_length - 1))
+    return noise**2 + float(task.spread**2 * jnp.sum(weights * missed))
+
+
+def _relevance(task: AbstractSelected, x: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Density of the relevant token's field at `x` over that of any token's."""
+    law = task.length
+    if np.isinf(task.sharpness):
+        return law.powers(log_ndtr(x), 1, drop=0)
+    sharpness = jnp.asarray(float(task.sharpness))
+    gumbel, weights = composite(PASSAGE, _ORDER)
+    weights = weights * np.exp(-gumbel - np.exp(-gumbel))
+    u = sharpness * x[:, None] + gumbel
+    token = one_token(Softmax(), 0.0, sharpness, u.ravel(), rule_for(float(sharpness), 8), 0)
+    return law.powers(token.log_kept, 1, drop=0).reshape(u.shape) @ weights

@@ -238,7 +238,8 @@ def extrapolate(lengths: np.ndarray, estimates: list[Estimate], target: float) -
 
     fine, coarse = weights(nodes), weights(nodes[:-1])
     value = float(fine @ values)
-    return Estimate(value, abs(value - float(coarse @ values[:-1])) + float(np.abs(fine) @ errors))
+    step = abs(value - float(coarse @ values[:-1]))
+    return Estimate(value, _CAUTION * step + float(np.abs(fine) @ errors))
 
 
 def check_weight(task: AbstractTask, seed: int) -> None:

@@ -111,12 +111,12 @@ def _moments(
     """
 
     @jax.custom_jvp
-    def moments(mean: Array, deviation: Array) -> tuple[Array, ...]:
+    def moments(mean: Array, deviation: Array, u: Array) -> tuple[Array, ...]:
         return _integrate(kernel, mean, deviation, u, rule, degree)
 
     @moments.defjvp
-    def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Any, Any]:
-        higher = _moments(kernel, *primals, u, rule, degree + 2)
+    def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Any, Any]:
+        higher = _moments(kernel, *primals, rule, degree + 2)  # nodes in u are constants
         k = jnp.arange(degree + 1.0)[:, None]
 
         def tangent(higher: Array) -> Array:
@@ -128,7 +128,7 @@ def _moments(
 
         return tuple(part[: degree + 1] for part in higher), tuple(map(tangent, higher))
 
-    return moments(jnp.asarray(mean, u.dtype), jnp.asarray(deviation, u.dtype))
+    return moments(jnp.asarray(mean, u.dtype), jnp.asarray(deviation, u.dtype), u)
 
 
 def _integrate(

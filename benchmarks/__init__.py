@@ -1,0 +1,1 @@
+"""Running times, as ratios within one run."""

@@ -1,0 +1,53 @@
+"""`make bench`: run every benchmark on one core, print the table, and keep it in benchmarks/results.md."""
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before jax counts the cores
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import population
+
+RESULTS = Path(__file__).with_name("results.md")
+
+
+def main() -> int:
+    """Print and keep the table; fail if a bar is missed."""
+    rows = population.rows()
+    table = Table("what", "found", "bar", "reached")
+    for row in rows:
+        table.add_row(row.what, row.found, row.bar, _mark(row))
+    Console().print(table)
+    RESULTS.write_text(_markdown(rows))
+    return 0 if all(row.reached for row in rows) else 1
+
+
+def _mark(row: population.Row) -> str:
+    return ("yes" if row.reached else "no") if row.bar else ""
+
+
+def _markdown(rows: list[population.Row]) -> str:
+    today = datetime.now(UTC).date()
+    head = [
+        "# Benchmarks",
+        "",
+        f"`make bench`, {today}, one core ({platform.machine()}), Python {platform.python_version()}, "
+        f"jax {jax.__version__}. Ratios are within one run.",
+        "",
+        "| what | found | bar | reached |",
+        "|---|---|---|---|",
+    ]
+    return (
+        "\n".join(head + [f"| {r.what} | {r.found} | {r.bar} | {_mark(r)} |" for r in rows]) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

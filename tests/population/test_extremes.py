@@ -1,0 +1,93 @@
+"""Lengths to a million, strengths to 10^4, overlaps at scale 10^3: finite, and right to the stated error."""
+
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.population.risk import as_arrays, compiled_correlations, compiled_profile, plan
+
+FINE = 20  # order of a rule far beyond the ones in use
+MIXTURE = ar.LengthLaw([1, 2, 10**6], [0.3, 0.3, 0.4])
+
+
+def _fine_risk(task, attention, overlaps):
+    how = plan(task, attention, float(np.sqrt(overlaps.q_kk)), order=FINE)
+    label, power = compiled_correlations(*as_arrays((task, attention, overlaps, how)))
+    return float(task.label_variance - 2 * label + power)
+
+
+@pytest.mark.parametrize("length", [1, 2, 10**6, MIXTURE], ids=str)
+@pytest.mark.parametrize("nu", [0.0, 1e-6, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("task", [ar.SpikedSLR, ar.MaxSLR])
+def test_bayes_risk(task, nu, length):
+    found = ar.bayes_risk(task(nu, length))
+    mean_inverse = (task(nu, length).length.probabilities / task(nu, length).length.lengths).sum()
+    assert float(found) + float(found.error) >= 0
+    assert float(found) <= 1 - mean_inverse + float(found.error)
+    assert float(found.error) < 1e-8
+    if nu == 0:
+        assert abs(float(found) - (1 - mean_inverse)) <= float(found.error)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("length", [10**6, MIXTURE], ids=str)
+@pytest.mark.parametrize("name", ["softmax", "softplus", "relu", "softmax-1", "erf"])
+def test_the_error_is_honest(name, length, scale):
+    """It never understates the distance to a far finer rule."""
+    task, attention = ar.SpikedSLR(40.0, length), ar.attention(name)
+    overlaps = ar.Overlaps(
+        m_kk=0.7 * scale,
+        m_kv=0.3 * scale,
+        m_vk=-0.4,
+        m_vv=0.8,
+        q_kk=1.2 * scale**2,
+        q_kv=0.25 * scale,
+        q_vv=1.5,
+    )
+    found = ar.population_risk(task, attention, overlaps)
+    fine = _fine_risk(task, attention, overlaps)
+    assert abs(float(found) - fine) <= float(found.error) + 1e-12 * abs(fine)
+    assert float(found.error) < 1e-7 * max(1.0, abs(fine))
+
+
+@pytest.mark.parametrize(("nu", "length"), [(0.0, 10**6), (1e4, 1), (np.inf, 10**6)])
+def test_max_task_with_noise_in_k(nu, length):
+    overlaps = ar.Overlaps(m_kk=700.0, m_vv=0.8, q_kk=1.2e6, q_vv=1.5)
+    found = ar.population_risk(ar.MaxSLR(nu, length), ar.Softmax(), overlaps)
+    assert np.isfinite(float(found))
+    assert float(found.error) < 1e-6
+    if length == 1:
+        assert abs(float(found) - (1 - 2 * 0.8 + 1.5)) <= float(found.error)
+
+
+def test_two_engines_for_the_max_task_agree():
+    """With a table of fields, and without: different nodes in every variable."""
+    for nu in (2.0, np.inf):
+        task = ar.MaxSLR(nu, 10)
+        arrays = as_arrays((task, ar.Softmax(), 3.0))
+        tabled = compiled_profile(*arrays, as_arrays(plan(task, ar.Softmax(), 3.0)))
+        untabled = compiled_profile(*arrays, as_arrays(plan(task, ar.Softmax(), 17.0)))
+        np.testing.assert_allclose(tabled.label, untabled.label, rtol=1e-9)
+        np.testing.assert_allclose(tabled.power, untabled.power, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_student_sharper_than_any_table():
+    """Aligned overlaps are integrated exactly; others are extrapolated and say with which error."""
+    task = ar.MaxSLR(np.inf, 3)
+    exact = ar.population_risk(task, ar.Softmax(), ar.aligned(100.0))
+    tilted = ar.Overlaps(m_kk=100.0, m_vv=1.0, q_kk=100.0**2 + 1e-6, q_vv=1.0)
+    extrapolated = ar.population_risk(task, ar.Softmax(), tilted)
+    assert float(exact.error) < 1e-6 < float(extrapolated.error) < 1e-2
+    assert abs(float(exact) - float(extrapolated)) <= float(extrapolated.error)
+
+
+def test_a_law_over_many_lengths():
+    """A thousand lengths are summed in two blocks; each block alone is summed at once."""
+    many, overlaps = ar.uniform(1, 1000), ar.aligned(1.5)
+    found = ar.population_risk(ar.SpikedSLR(3.0, many), ar.Softmax(), overlaps)
+    halves = ar.LengthLaw(range(1, 513), np.full(512, 1 / 512)), ar.uniform(513, 1000)
+    parts = [
+        float(ar.population_risk(ar.SpikedSLR(3.0, h), ar.Softmax(), overlaps)) for h in halves
+    ]
+    assert abs(float(found) - (0.512 * parts[0] + 0.488 * parts[1])) < 1e-12

@@ -1,0 +1,132 @@
+"""The least risk: against closed forms, against Bayes, and against anything else one might try."""
+
+import equinox as eqx
+import numpy as np
+import pytest
+from problems import EXACT, random_overlaps
+
+import attnrisk as ar
+from attnrisk.population.risk import as_arrays, plan, risk
+
+_compiled_risk = eqx.filter_jit(risk)
+
+
+@pytest.mark.parametrize("length", [2, 10, ar.uniform(1, 3), 1], ids=str)
+@pytest.mark.parametrize(
+    "task",
+    [
+        lambda n: ar.SpikedSLR(3.0, n, noise=0.5),
+        lambda n: ar.MaxSLR(2.0, n),
+        lambda n: ar.MaxSLR(np.inf, n),
+    ],
+)
+def test_linear_attention_has_a_closed_form(task, length):
+    task = task(length)
+    found = ar.population_minimum(task, ar.Linear())
+    assert found.attained
+    assert abs(float(found.risk) - ar.linear_risk(task)) <= float(found.risk.error) + 1e-12
+    assert abs(found.overlaps.m_kk - ar.linear_scale(task)) < 1e-5
+
+
+@pytest.mark.parametrize("length", [2, 10, ar.uniform(1, 3)], ids=str)
+@pytest.mark.parametrize("nu", [0.1, 2.0, 8.0])
+def test_softmax_finds_the_teacher_on_the_spiked_task(nu, length):
+    task = ar.SpikedSLR(nu, length)
+    found = ar.population_minimum(task, ar.Softmax())
+    assert abs(float(found.risk) - float(ar.bayes_risk(task))) < 1e-10
+    assert abs(found.overlaps.m_kk - np.sqrt(nu)) < 1e-4
+    assert abs(found.overlaps.m_vv - 1) < 1e-4
+
+
+@pytest.mark.parametrize("nu", [1.0, 7.0])
+def test_softmax_finds_the_teacher_on_the_max_task(nu):
+    task = ar.MaxSLR(nu, 3)
+    found = ar.population_minimum(task, ar.Softmax())
+    assert abs(float(found.risk) - float(ar.bayes_risk(task))) < 1e-10
+    assert abs(found.overlaps.m_kk - nu) < 1e-3
+
+
+@pytest.mark.parametrize(("nu", "length"), [(2.0, 3), (5.0, 10), (12.0, 1000)])
+def test_sigmoid_with_a_free_bias_is_the_best_of_its_family(nu, length):
+    task = ar.SpikedSLR(nu, length)
+    floor = ar.elementwise_floor(task)
+    found = ar.population_minimum(task, ar.Sigmoid())
+    assert abs(float(found.risk) - floor) < 1e-10
+    assert abs(float(found.attention.bias) + nu / 2 + np.log(length - 1)) < 1e-3
+    assert float(ar.population_minimum(task, ar.Erf()).risk) > floor
+    assert ar.linear_risk(task) > floor > float(ar.bayes_risk(task))
+
+
+@pytest.mark.parametrize(
+    ("task", "attention"),
+    [
+        (ar.SpikedSLR(5.0, 10, spread=0.7), ar.Sigmoid()),
+        (ar.MaxSLR(2.0, 5), ar.Sigmoid()),
+        (ar.MaxSLR(np.inf, 2), ar.Erf()),
+    ],
+)
+def test_the_floor_of_the_family_is_close_below_its_members(task, attention):
+    floor = ar.elementwise_floor(task)
+    found = float(ar.population_minimum(task, attention).risk)
+    assert -1e-10 < found - floor < 2e-3
+
+
+@pytest.mark.parametrize("length", [2, 10])
+def test_the_floor_of_the_family_with_an_argmax_to_find(length):
+    task = ar.MaxSLR(np.inf, length, noise=0.5)
+    assert abs(ar.elementwise_floor(task) - 0.25 - (length - 1) / (2 * length - 1)) < 1e-13
+    soft = ar.elementwise_floor(ar.MaxSLR(200.0, length, noise=0.5))
+    assert 0 < soft - ar.elementwise_floor(task) < 0.01
+
+
+def test_an_infimum_that_is_not_attained():
+    """With an argmax to find, a longer `k` is always better, and in the limit nothing is missed."""
+    found = ar.population_minimum(ar.MaxSLR(np.inf, 3), ar.Softmax())
+    assert not found.attained
+    assert abs(float(found.risk)) <= float(found.risk.error) < 1e-6
+
+
+def test_softplus_turns_into_relu_when_the_haystack_is_large():
+    task = ar.SpikedSLR(40.0, 1000)
+    softplus, relu = (ar.population_minimum(task, each) for each in (ar.Softplus(), ar.Relu()))
+    assert not softplus.attained
+    assert relu.attained
+    assert abs(float(softplus.risk) - float(relu.risk)) <= float(softplus.risk.error) + float(
+        relu.risk.error
+    )
+
+
+def test_without_a_signal_uniform_attention_is_best():
+    task = ar.SpikedSLR(0.0, ar.uniform(1, 3), noise=0.1)
+    for name in ("softmax", "linear", "softplus"):
+        found = ar.population_minimum(task, ar.attention(name))
+        assert abs(float(found.risk) - (0.01 + 1 - (1 + 1 / 2 + 1 / 3) / 3)) < 0.06
+    uniform = ar.population_minimum(task, ar.Softmax())
+    assert abs(float(uniform.risk) - (0.01 + 1 - (1 + 1 / 2 + 1 / 3) / 3)) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["sparsemax", "entmax-1.5", "top-k", "hardmax"])
+def test_general_attentions_lie_above_bayes(name):
+    task = ar.SpikedSLR(2.0, 3)
+    found = ar.population_minimum(task, ar.attention(name))
+    gap = float(found.risk) - float(ar.bayes_risk(task))
+    assert gap > -4 * float(found.risk.error)
+    assert gap < 0.15
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_nothing_off_the_manifold_is_lower(name, rng):
+    """Neither near the minimum nor far from it, a residual of `k` included."""
+    task = ar.SpikedSLR(2.0, 3)
+    found = ar.population_minimum(task, ar.attention(name))
+    how = plan(task, found.attention, scale=8.0)
+    m_kk, m_vv = found.overlaps.m_kk, found.overlaps.m_vv
+    for step in (0.0, 0.01, 0.1, 0.5) * 5:
+        k, v = np.array([m_kk, 0, 0, 0]), np.array([0, m_vv, 0, 0])
+        k = k + step * max(abs(m_kk), 0.1) * rng.normal(size=4)
+        v = v + step * max(abs(m_vv), 0.1) * rng.normal(size=4)
+        overlaps = ar.Overlaps(k[0], k[1], v[0], v[1], k @ k, k @ v, v @ v)
+        other = random_overlaps(rng)
+        for each in (overlaps, other):
+            value = _compiled_risk(*as_arrays((task, found.attention, each, how)))
+            assert float(value) >= float(found.risk) - float(found.risk.error) - 1e-9

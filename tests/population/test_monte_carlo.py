@@ -1,0 +1,55 @@
+"""Quadrature against sequences drawn token by token, for every task × attention, on and off the manifold."""
+
+import equinox as eqx
+import numpy as np
+import pytest
+from problems import OVERLAPS, TASKS, monte_carlo_risk
+
+import attnrisk as ar
+from attnrisk.population.risk import as_arrays, plan, risk
+from attnrisk.quadrature.qmc import across
+
+_SAMPLES = 100_000
+_compiled_risk = eqx.filter_jit(risk)
+
+
+def _risk(task, attention, overlaps):
+    """One rule only, to compile half as much as `population_risk`."""
+    how = plan(task, attention, scale=1.2, sharpness=1.2)
+    value = _compiled_risk(*as_arrays((task, attention, overlaps, how)))
+    return across(value) if np.ndim(value) else ar.Estimate(value, 0.0)
+
+
+def _distance(found, task, attention, overlaps, rng):
+    """In standard errors."""
+    mean, error = monte_carlo_risk(task, attention, overlaps, _SAMPLES, rng)
+    return abs(float(found) - mean) / np.hypot(error, float(getattr(found, "error", 0.0)))
+
+
+@pytest.mark.parametrize("name", ar.CATALOGUE)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_risk_agrees_with_monte_carlo(task, name, rng):
+    attention = ar.attention(name)
+    if name in ("erf", "sigmoid"):
+        attention = type(attention)(bias=-0.4)
+    for overlaps in OVERLAPS.values():
+        found = _risk(task, attention, overlaps)
+        assert _distance(found, task, attention, overlaps, rng) < 4
+
+
+@pytest.mark.parametrize("task", [TASKS["spiked"], TASKS["max-hard"]], ids=["spiked", "max-hard"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda o: eqx.tree_at(lambda o: o.m_kv, o, -o.m_kv),
+        lambda o: eqx.tree_at(lambda o: o.m_vk, o, 0.0),
+        lambda o: eqx.tree_at(lambda o: o.q_kv, o, 0.0),
+        lambda o: eqx.tree_at(lambda o: o.q_kk, o, o.m_kk**2 + o.m_kv**2),
+    ],
+    ids=["sign of m_kv", "no m_vk", "no q_kv", "no residual"],
+)
+def test_the_same_test_rejects_a_wrong_formula(task, wrong, rng):
+    """The negative control: a risk that misreads one overlap."""
+    attention, overlaps = ar.Softmax(), OVERLAPS["off"]
+    found = _risk(task, attention, wrong(overlaps))
+    assert _distance(found, task, attention, overlaps, rng) > 4

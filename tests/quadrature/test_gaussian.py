@@ -1,0 +1,51 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from quadax import quadgk
+from scipy.special import ndtr
+
+from attnrisk.quadrature.gaussian import bulk_edges, feature_edges, normal_rule, rule_for, subdivide
+
+
+def _expect(function, mean, deviation, features=(0.0,), order=10):
+    rule = rule_for(deviation, order)
+    edges = bulk_edges(mean, deviation, feature_edges(features, rule.grades), max(rule.cells, 1))
+    x, weights = normal_rule(edges, order)
+    return float(weights @ function(mean + deviation * x))
+
+
+@pytest.mark.parametrize("deviation", [1e-3, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("mean", [0.0, -1.3, 5.0])
+def test_knees_and_kinks_at_any_scale(mean, deviation):
+    relu = mean * ndtr(mean / deviation) + deviation * np.exp(
+        -0.5 * (mean / deviation) ** 2
+    ) / np.sqrt(2 * np.pi)
+    found = _expect(lambda s: jnp.maximum(s, 0.0), mean, deviation)
+    assert abs(found - relu) < 1e-13 * (abs(mean) + deviation)
+    step = _expect(lambda s: jnp.tanh(s), mean, deviation)
+    oracle, info = quadgk(
+        lambda x: jnp.tanh(mean + deviation * x) * jnp.exp(-0.5 * x**2) / jnp.sqrt(2 * jnp.pi),
+        jnp.array([-9.5, -mean / deviation if abs(mean) < 9 * deviation else 0.0, 9.5]),
+        epsabs=1e-13,
+        epsrel=0.0,
+        max_ninter=200,
+    )
+    assert abs(step - float(oracle)) < 1e-11 + float(info.err)
+
+
+def test_without_features_a_kink_is_not_resolved():
+    """The negative control: panels have to meet at the kink."""
+    exact = 1 / np.sqrt(2 * np.pi)
+    shifted = _expect(lambda s: jnp.maximum(s - 0.37, 0.0), 0.37, 1.0, features=())
+    assert abs(shifted - exact) < 1e-13  # the bulk happens to meet at the mean
+    missed = _expect(lambda s: jnp.maximum(s, 0.0), 0.37, 1.0, features=())
+    met = _expect(lambda s: jnp.maximum(s, 0.0), 0.37, 1.0)
+    relu = 0.37 * ndtr(0.37) + np.exp(-0.5 * 0.37**2) / np.sqrt(2 * np.pi)
+    assert abs(missed - relu) > 1e-6
+    assert abs(met - relu) < 1e-14
+
+
+def test_subdivide_keeps_the_edges():
+    edges = np.array([0.0, 1.0, 3.0])
+    np.testing.assert_allclose(subdivide(edges, 2), [0, 0.5, 1, 2, 3])
+    np.testing.assert_array_equal(subdivide(edges, 1), edges)

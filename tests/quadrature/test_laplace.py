@@ -1,0 +1,66 @@
+"""The transform undoes a normalisation: `∫ e^{-tS} t^{p-1} dt = (p-1)!/S^p`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.quadrature.gaussian import BULK, rule_for
+from attnrisk.quadrature.laplace import log_complement, one_token, transform_rule
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.5, 1.0])
+def test_inverse_of_a_sum(scale, rng):
+    phi = np.exp(scale * rng.normal(size=5))
+    u, du = transform_rule(jnp.asarray(scale * BULK), 5, 10)
+    t = np.exp(-np.asarray(u))
+    for power, factorial in ((1, 1.0), (2, 1.0), (3, 2.0)):
+        found = np.sum(np.asarray(du) * t**power * np.exp(-t * phi.sum()))
+        assert abs(found * phi.sum() ** power / factorial - 1) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["softmax", "softplus", "relu", "taylor-2"])
+@pytest.mark.parametrize("deviation", [0.1, 1.0, 20.0])
+def test_one_token_against_samples(name, deviation, rng):
+    kernel, u = ar.attention(name), jnp.array([-3.0, 0.0, 2.0])
+    rule = rule_for(deviation, 10, pinch=16)
+    found = one_token(kernel, 0.4, deviation, u, rule, 1)
+    x = rng.normal(size=400_000)
+    w = np.exp(
+        np.minimum(
+            np.asarray(kernel.log_phi(jnp.asarray(0.4 + deviation * x))) - np.asarray(u)[:, None],
+            60,
+        )
+    )
+    for k in range(2):
+        for part, values in zip(
+            found, (-np.expm1(-w), w * np.exp(-w), w**2 * np.exp(-w)), strict=True
+        ):
+            sample = x**k * values
+            error = sample.std(-1) / np.sqrt(x.size) + 1e-12
+            assert np.all(np.abs(np.asarray(part[k]) - sample.mean(-1)) < 4.5 * error)
+
+
+@pytest.mark.parametrize("name", ["softmax", "relu"])
+def test_derivatives_by_parts(name):
+    """Against finite differences, in the mean and in the deviation, at two scales with two different rules."""
+    kernel, u = ar.attention(name), jnp.linspace(-3.0, 4.0, 5)
+    for deviation in (1.0, 30.0):
+        rule = rule_for(deviation, 12, pinch=16)
+
+        def lost(mean, deviation, rule=rule):
+            return one_token(kernel, mean, deviation, u, rule, 1).lost
+
+        at = (jnp.asarray(0.3), jnp.asarray(deviation))
+        for argument in (0, 1):
+            exact = jax.jacfwd(lost, argument)(*at)
+            h = 1e-4 * deviation
+            ends = [tuple(v + s * h * (i == argument) for i, v in enumerate(at)) for s in (1, -1)]
+            central = (lost(*ends[0]) - lost(*ends[1])) / (2 * h)
+            np.testing.assert_allclose(exact, central, atol=1e-8)
+
+
+def test_log_complement_keeps_digits():
+    assert float(log_complement(1e-17)) == -1e-17
+    assert np.isfinite(float(log_complement(1.0)))

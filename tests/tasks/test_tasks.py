@@ -1,0 +1,120 @@
+"""Tasks and length laws: what they mean, and what they refuse."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import TASKS, mixed_log_weight
+
+import attnrisk as ar
+
+
+def test_posterior_of_the_location():
+    chi = jnp.array([0.3, -1.0, 2.0])
+    for task, slope in ((ar.SpikedSLR(4.0, 3), 2.0), (ar.MaxSLR(4.0, 3), 4.0)):
+        np.testing.assert_allclose(jax.nn.softmax(task.log_odds(chi)), jax.nn.softmax(slope * chi))
+    hard = jax.nn.softmax(ar.MaxSLR(np.inf, 3).log_odds(chi))
+    np.testing.assert_array_equal(hard, [0, 0, 1])
+
+
+@pytest.mark.parametrize("length", [1, 3, 20])
+def test_weights_have_mean_one(length, rng):
+    task = ar.WeightedSLR(mixed_log_weight, length)
+    chi = jnp.asarray(rng.normal(size=(200_000, length)))
+    weight = np.exp(np.asarray(jax.vmap(lambda c: task.log_weight(0, c))(chi)))
+    assert abs(weight.mean() - 1) < 4 * weight.std() / np.sqrt(weight.size)
+
+
+def test_a_weight_without_mean_one_is_refused():
+    task = ar.WeightedSLR(lambda location, chi: chi[location], 2)
+    with pytest.raises(ValueError, match=r"log_weight .* E\[g\] = 1"):
+        ar.bayes_risk(task)
+
+
+def test_a_weighted_task_agrees_with_the_same_task_by_name():
+    weighted = ar.WeightedSLR(lambda e, chi: jnp.sqrt(2.0) * chi[e] - 1.0, 3, noise=0.5)
+    found, exact = ar.bayes_risk(weighted), ar.bayes_risk(ar.SpikedSLR(2.0, 3, noise=0.5))
+    assert abs(float(found) - float(exact)) < 4 * float(found.error)
+
+
+def test_label_variance():
+    assert ar.SpikedSLR(1.0, 2, noise=2.0, spread=0.5).label_variance == 4.25
+    assert ar.MaxSLR(1.0, 2, noise=0.5).label_variance == 1.25
+
+
+def test_a_spread_gives_the_location_away():
+    assert float(ar.bayes_risk(TASKS["spiked-spread"])) == pytest.approx(0.09)
+
+
+@pytest.mark.parametrize(
+    ("text", "lengths", "probabilities"),
+    [("10", [10], [1.0]), ("1-3", [1, 2, 3], [1 / 3] * 3), ("8:0.75,1:0.25", [1, 8], [0.25, 0.75])],
+)
+def test_length_laws_from_text(text, lengths, probabilities):
+    law = ar.parse_lengths(text)
+    np.testing.assert_array_equal(law.lengths, lengths)
+    np.testing.assert_allclose(law.probabilities, probabilities)
+    again = ar.parse_lengths(str(law))
+    np.testing.assert_array_equal(again.lengths, law.lengths)
+
+
+@pytest.mark.parametrize("drop", [0, 1])
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_powers_are_derivatives_of_the_generating_function(order, drop):
+    law = ar.LengthLaw([1, 2, 7], [0.2, 0.3, 0.5])
+
+    def generating(base):
+        return sum(
+            p * base ** (float(n) - drop)
+            for n, p in zip(law.lengths, law.probabilities, strict=True)
+        )
+
+    derivative = generating
+    for _ in range(order):
+        derivative = jax.grad(derivative)
+    found = law.powers(jnp.log(jnp.array(0.7)), order, drop)
+    assert abs(float(found) - float(derivative(0.7))) < 1e-14
+
+
+BAD_INPUT = [
+    (lambda: ar.SpikedSLR(-1.0, 3), "nu = -1"),
+    (lambda: ar.SpikedSLR(np.nan, 3), "nu = nan"),
+    (lambda: ar.SpikedSLR(np.inf, 3), "nu = inf"),
+    (lambda: ar.SpikedSLR("much", 3), "nu = 'much'"),
+    (lambda: ar.MaxSLR(-0.1, 3), "nu = -0.1"),
+    (lambda: ar.MaxSLR(1.0, 3, noise=-1), "noise = -1"),
+    (lambda: ar.SpikedSLR(1.0, 3, spread=0), "spread = 0"),
+    (lambda: ar.SpikedSLR(1.0, 0), "length"),
+    (lambda: ar.SpikedSLR(1.0, 2.5), "length"),
+    (lambda: ar.SpikedSLR(1.0, np.nan), "length"),
+    (lambda: ar.LengthLaw([], []), "length"),
+    (lambda: ar.LengthLaw([1, 2], [0.5, 0.6]), "length probabilities"),
+    (lambda: ar.LengthLaw([1, 2], [1.5, -0.5]), "length probabilities"),
+    (lambda: ar.LengthLaw([1, 2], [np.nan, 1.0]), "length probabilities"),
+    (lambda: ar.LengthLaw([2, 2], [0.5, 0.5]), "length"),
+    (lambda: ar.uniform(3, 1), "length = 3-1"),
+    (lambda: ar.parse_lengths("ten"), "length = 'ten'"),
+    (lambda: ar.parse_lengths("1:0.5,2"), "length = '1:0.5,2'"),
+    (lambda: ar.parse_lengths("-3"), "length"),
+    (lambda: ar.parse_lengths(""), "length = ''"),
+    (lambda: ar.Overlaps(m_kk=2.0, q_kk=1.0), "overlaps"),
+    (lambda: ar.Overlaps(q_kk=np.nan), "q_kk = nan"),
+    (lambda: ar.attention("sofmax"), "did you mean softmax"),
+    (lambda: ar.TopKSoftmax(k=0), "k = 0"),
+    (lambda: ar.Kernel(lambda x: x, constant=-1.0), "constant = -1"),
+    (
+        lambda: ar.population_risk(ar.SpikedSLR(1.0, 10**6), ar.Sparsemax(), ar.aligned(1.0)),
+        "length = 1000000",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), BAD_INPUT, ids=[words for _, words in BAD_INPUT])
+def test_bad_input_is_refused_in_one_line(make, words):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 -- the words are checked below
+        make()
+    message = str(error.value)
+    assert words in message
+    assert "\n" not in message
+    assert "not allowed" in message
+    assert " must " in message
