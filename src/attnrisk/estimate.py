@@ -4,6 +4,14 @@ import math
 from typing import Any
 
 import equinox as eqx
+import numpy as np
+
+from ._check import is_traced
+
+
+def _plain(number: Any) -> Any:
+    """A float where the number is known."""
+    return number if is_traced(number) or np.ndim(number) else float(number)
 
 
 class Estimate(eqx.Module):
@@ -13,8 +21,8 @@ class Estimate(eqx.Module):
     is one standard error.
     """
 
-    value: Any
-    error: Any
+    value: Any = eqx.field(converter=_plain)
+    error: Any = eqx.field(converter=_plain)
 
     def __float__(self) -> float:
         return float(self.value)

@@ -113,6 +113,8 @@ def profile(
     match task, attention:
         case AbstractPlanted(), AbstractKernel():
             return planted.kernel_profile(task, attention, m_kk, plan.rule)
+        case AbstractSelected(), AbstractElementwise() if plan.table is not None:
+            return selected.elementwise_profile(task, attention, m_kk, plan.rule, plan.table)
         case AbstractSelected(), AbstractKernel() if plan.table is not None:
             return selected.kernel_profile(task, attention, m_kk, plan.rule, plan.table)
         case AbstractSelected(), AbstractKernel():

@@ -20,7 +20,7 @@ from ..quadrature.laplace import (
     transforms_at,
 )
 from ..quadrature.panels import merge
-from ..tasks import AbstractSelected
+from ..tasks import AbstractSelected, LengthLaw
 from .correlations import Correlations, given_field_and_score, given_score, left_by_field, root
 from .onetoken import transform_nodes, weight_moments
 from .overlaps import Overlaps
@@ -170,6 +170,25 @@ def _kernel_power(
     return jnp.sum(du * (square * one + value**2 * two))
 
 
+def elementwise_profile(
+    task: AbstractSelected,
+    attention: AbstractElementwise,
+    m_kk: Any,
+    rule: Rule,
+    table: Selection,
+) -> Correlations:
+    """`A` and `B` at `k = m_kk k*`, where a score is a function of the field."""
+    _, second = weight_moments(attention, 0.0, jnp.abs(m_kk), rule)
+    power = second[0] * task.length.powers(jnp.zeros(()), 1, drop=0)
+    label = relevant_fields(table, task.length) @ attention(m_kk * table.fields)
+    return Correlations(label, power)
+
+
+def relevant_fields(table: Selection, law: LengthLaw) -> Float[Array, " c"]:
+    """Weights on the grid of fields that integrate over the field of the relevant token."""
+    return table.weights * law.powers(log_complement(table.above), 1, drop=0) @ table.at
+
+
 def elementwise_correlations(
     task: AbstractSelected,
     attention: AbstractElementwise,
@@ -179,7 +198,7 @@ def elementwise_correlations(
 ) -> Correlations:
     """Element-wise attentions: the label sees the relevant token alone."""
     deviation = left_by_field(overlaps)
-    relevant = table.weights * task.length.powers(log_complement(table.above), 1, drop=0) @ table.at
+    relevant = relevant_fields(table, task.length)
     first, _ = jax.vmap(lambda mean: weight_moments(attention, mean, deviation, rule))(
         overlaps.m_kk * table.fields
     )

@@ -75,16 +75,3 @@ def normal_rule(
     """Nodes `x`, and weights that include the normal density."""
     x, weights = composite(edges, order)
     return x, weights * jnp.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)
-
-
-__all__ = [
-    "BULK",
-    "REACH",
-    "Rule",
-    "bulk_edges",
-    "feature_edges",
-    "normal_rule",
-    "rule_for",
-    "standardise",
-    "subdivide",
-]

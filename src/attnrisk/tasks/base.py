@@ -5,6 +5,7 @@ applies; everything else about it is data.
 """
 
 from abc import abstractmethod
+from dataclasses import fields
 from typing import Any
 
 import equinox as eqx
@@ -28,6 +29,11 @@ class AbstractTask(eqx.Module):
     def label_variance(self) -> Any:
         """`E[y²]`, the risk of predicting zero."""
         return 1.0 + self.noise**2
+
+    def __repr__(self) -> str:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        listed = ", ".join(f"{name}={value}" for name, value in values.items())
+        return f"{type(self).__name__}({listed})"
 
 
 class AbstractPlanted(AbstractTask):
