@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from ..attention import Softmax
 from ..estimate import Estimate
@@ -33,7 +34,7 @@ def location_missed(task: AbstractPlanted | AbstractSelected) -> Estimate:
             return Estimate(0.0, 0.0)
         scale = float(task.shift)
         return estimate(lambda order: _planted_missed(arrays, rule_for(scale, order)))
-    if jnp.isinf(task.sharpness):
+    if np.isinf(task.sharpness):
         return Estimate(0.0, 0.0)
     scale = float(task.sharpness)
     return estimate(lambda order: _selected_missed(arrays, rule_for(scale, order)))

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from scipy import optimize
 
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
 from ..estimate import Estimate
@@ -148,8 +146,8 @@ class _Problem(NamedTuple):
         task, how = as_arrays((self.task, self.plan(order, _SEARCHING)))
 
         def loss(m_kk: float, bias: float) -> float:
-            attention = as_arrays(self.biased(float(bias)))
-            values = compiled_profile(task, attention, jnp.asarray(float(m_kk)), how)
+            attention, length = as_arrays((self.biased(float(bias)), float(m_kk)))
+            values = compiled_profile(task, attention, length, how)
             a, b = float(np.mean(values.label)), float(np.mean(values.power))
             return np.log(b) - 2 * np.log(abs(a)) if a and b > 0 else np.inf
 
@@ -174,6 +172,8 @@ class _Problem(NamedTuple):
 
     def polish(self, places: list[_Place]) -> Minimum:
         """The local minimum around the best place of a scan."""
+        from scipy import optimize  # half a second of import that other questions do not pay
+
         loss, start = self.loss(), min(places, key=_loss)
         lengths = [place.m_kk for place in places]
         at = lengths.index(start.m_kk)
@@ -204,7 +204,8 @@ class _Problem(NamedTuple):
 
         def at(order: int) -> Correlations:
             how = self.plan(order, _REPORTING)
-            return compiled_profile(*as_arrays((self.task, attention, m_kk, how)))
+            values = compiled_profile(*as_arrays((self.task, attention, m_kk, how)))
+            return Correlations(*map(np.asarray, values))
 
         last = at(orders[-1])
         m_vv = float(np.mean(last.label) / np.mean(last.power))
@@ -241,6 +242,8 @@ class _Problem(NamedTuple):
         """The attention with its best bias at each length of `k`, starting from a good one at the first."""
         if not self.free_bias:
             return [self.attention] * len(lengths)
+        from scipy import optimize
+
         loss, attentions = self.loss(), []
         for m_kk in lengths:
             reach = max(4.0, abs(bias) / 2)

@@ -180,7 +180,7 @@ def _exact_risk(task: AbstractTask, attention: AbstractAttention, overlaps: Over
         plan_ = as_arrays(plan(task, attention, scale, sharpness, order))
         if not is_aligned(overlaps):
             return _risk(task_, attention_, overlaps_, plan_)
-        a, b = compiled_profile(task_, attention_, overlaps_.m_kk, plan_)
+        a, b = map(float, compiled_profile(task_, attention_, overlaps_.m_kk, plan_))
         return task.label_variance - 2.0 * overlaps.m_vv * a + overlaps.q_vv * b
 
     return estimate(at)
@@ -200,7 +200,9 @@ def own_noise(overlaps: Overlaps) -> float:
 def estimate(at_order: Callable[[int], Any], orders: tuple[int, int] = ORDERS) -> Estimate:
     """The value at the finer order, with its distance from the coarser as error."""
     coarse, fine = (at_order(order) for order in orders)
-    return Estimate(fine, _CAUTION * jnp.abs(fine - coarse) + _ROUNDING * (1.0 + jnp.abs(fine)))
+    if not is_traced(fine):
+        coarse, fine = float(coarse), float(fine)
+    return Estimate(fine, _CAUTION * abs(fine - coarse) + _ROUNDING * (1.0 + abs(fine)))
 
 
 def _extrapolated(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps) -> Estimate:

@@ -28,7 +28,7 @@ class SpikedSLR(AbstractPlanted):
     @property
     def shift(self) -> Any:
         """Mean of the teacher field of the relevant token."""
-        return jnp.sqrt(self.nu)
+        return self.nu**0.5
 
     def log_odds(self, chi: Float[Array, " L"]) -> Float[Array, " L"]:
         return jnp.sqrt(self.nu) * chi
