@@ -17,6 +17,7 @@ from ..quadrature.qmc import across
 from ..tasks import AbstractSelected, AbstractTask
 from .correlations import Correlations
 from .overlaps import Overlaps, aligned
+from .polish import polish
 from .risk import (
     ORDERS,
     SHARPEST,
@@ -172,31 +173,33 @@ class _Problem(NamedTuple):
 
     def polish(self, places: list[_Place]) -> Minimum:
         """The local minimum around the best place of a scan."""
-        from scipy import optimize  # half a second of import that other questions do not pay
-
-        loss, start = self.loss(), min(places, key=_loss)
+        start = min(places, key=_loss)
         lengths = [place.m_kk for place in places]
         at = lengths.index(start.m_kk)
-        bounds = lengths[max(at - 1, 0)], lengths[min(at + 1, len(lengths) - 1)]
-        if self.free_bias:
-            simplex = np.array([start[:2]] * 3)
-            simplex[1, 0] += (bounds[1] - bounds[0]) / 4
-            simplex[2, 1] += max(1.0, abs(start.bias) / 10)
-            options = {"initial_simplex": simplex, "xatol": 1e-9, "fatol": 1e-15, "maxfev": 600}
-            found = optimize.minimize(
-                lambda x: loss(*x), start[:2], method="Nelder-Mead", options=options
-            )
-            m_kk, bias = map(float, found.x)
-        else:
-            options = {"xatol": 1e-7 * max(1e-2, abs(start.m_kk))}
-            found = optimize.minimize_scalar(
-                lambda m_kk: loss(m_kk, 0.0), bounds=bounds, method="bounded", options=options
-            )
-            m_kk, bias = float(found.x), 0.0
-        best = _Place(m_kk, bias, found.fun) if found.fun < start.loss else start
+        spacing = lengths[min(at + 1, len(lengths) - 1)] - lengths[max(at - 1, 0)]
+        best_bias = self.best_bias(start.bias)
+
+        def loss(m_kk: float) -> float:
+            return best_bias(max(-self.longest, min(self.longest, m_kk))).loss
+
+        m_kk, _ = polish(loss, start.m_kk, spacing / 4)
+        best = best_bias(max(-self.longest, min(self.longest, m_kk)))
         attention = self.biased(best.bias)
         risk, m_vv = self.risk(attention, best.m_kk)
         return Minimum(risk, aligned(best.m_kk, m_vv), attention, True)
+
+    def best_bias(self, bias: float) -> Callable[[float], _Place]:
+        """The place of the best bias as a function of the length of `k`, each search starting from the last."""
+        loss = self.loss()
+
+        def place(m_kk: float) -> _Place:
+            nonlocal bias
+            if not self.free_bias:
+                return _Place(m_kk, bias, loss(m_kk, bias))
+            bias, lowest = polish(lambda bias: loss(m_kk, bias), bias, max(1.0, abs(bias) / 10))
+            return _Place(m_kk, bias, lowest)
+
+        return place
 
     def risk(self, attention: AbstractAttention, m_kk: float) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
@@ -222,7 +225,8 @@ class _Problem(NamedTuple):
         """
         lengths = self.longest / np.sqrt(2.0) ** np.arange(_EXTRAPOLATED)
         signed = np.copysign(lengths, end.m_kk)
-        attentions = self._best_attentions(signed, end.bias)
+        places = [*map(self.best_bias(end.bias), map(float, signed))]
+        attentions = [self.biased(place.bias) for place in places]
         risks = [self.risk(*pair) for pair in zip(attentions, map(float, signed), strict=True)]
         estimates, m_vv = [risk for risk, _ in risks], risks[0][1]
         overlaps = aligned(float(signed[0]), m_vv)
@@ -237,22 +241,3 @@ class _Problem(NamedTuple):
             return Minimum(curve[0], overlaps, attentions[0], False)
         m_kk = float(np.copysign(1.0 / inverses[best], end.m_kk))
         return Minimum(curve[best], aligned(m_kk, m_vv), attentions[0], True)
-
-    def _best_attentions(self, lengths: np.ndarray, bias: float) -> list[AbstractAttention]:
-        """The attention with its best bias at each length of `k`, starting from a good one at the first."""
-        if not self.free_bias:
-            return [self.attention] * len(lengths)
-        from scipy import optimize
-
-        loss, attentions = self.loss(), []
-        for m_kk in lengths:
-            reach = max(4.0, abs(bias) / 2)
-            found = optimize.minimize_scalar(
-                lambda bias, m_kk=m_kk: loss(m_kk, bias),
-                bounds=(bias - reach, bias + reach),
-                method="bounded",
-                options={"xatol": 1e-9},
-            )
-            bias = float(found.x)
-            attentions.append(self.biased(bias))
-        return attentions
