@@ -5,17 +5,23 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import jax
+LARGEST = 1e12  # of any number given: its square and its fourth power are still far from overflow
+
+
+class Refusal(ValueError):
+    """Bad input, said in one line for the person who gave it."""
 
 
 def is_traced(value: Any) -> bool:
     """Whether `value` is inside a jax transformation, where its number cannot be looked at."""
-    return isinstance(value, jax.core.Tracer)
+    from jax.core import Tracer  # a refusal can be caught without a second of import
+
+    return isinstance(value, Tracer)
 
 
-def refuse(name: str, given: Any, allowed: str) -> ValueError:
+def refuse(name: str, given: Any, allowed: str) -> Refusal:
     """The exception to raise."""
-    return ValueError(f"{name} = {given} is not allowed: {name} must be {allowed}")
+    return Refusal(f"{name} = {given} is not allowed: {name} must be {allowed}")
 
 
 def real(
@@ -29,17 +35,14 @@ def real(
     """`value` as a float within `[minimum, ∞)` and `(above, ∞)`; traced values pass through unseen."""
     if is_traced(value):
         return value
-    allowed = "a finite number" if not infinite else "a number or inf"
-    if minimum > -math.inf:
-        allowed += f" ≥ {minimum:g}"
-    if above > -math.inf:
-        allowed += f" > {above:g}"
+    lowest = f"> {above:g}" if above > -math.inf else f"≥ {max(minimum, -LARGEST):g}"
+    allowed = f"a number {lowest} and ≤ {LARGEST:g}" + (", or inf" if infinite else "")
     try:
         number = float(value)
     except (TypeError, ValueError):
         raise refuse(name, repr(value), allowed) from None
-    finite = math.isfinite(number) or (infinite and number == math.inf)
-    if not finite or number < minimum or number <= above:
+    known = abs(number) <= LARGEST or (infinite and number == math.inf)
+    if not known or number < minimum or number <= above:
         raise refuse(name, f"{number:g}", allowed)
     return number
 

@@ -2,11 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import real
@@ -30,9 +32,7 @@ class AbstractKernel(AbstractAttention):
     @property
     def vanishes(self) -> bool:
         """Whether `φ` is zero somewhere, as ReLU is."""
-        with jax.ensure_compile_time_eval():
-            probes = self.log_phi(jnp.array([-1e3, -1.0, 0.0, 1.0, 1e3]))
-            return bool(jnp.any(jnp.isneginf(probes)))
+        return _vanishes(self)
 
     def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
         log_phi = self.log_phi(scores)
@@ -45,6 +45,13 @@ class AbstractKernel(AbstractAttention):
         if self.constant > 0:
             total += self.constant * jnp.exp(-top)
         return jnp.where(total > 0, phi / jnp.where(total > 0, total, 1.0), 0.0)
+
+
+@cache
+def _vanishes(kernel: AbstractKernel) -> bool:
+    with jax.ensure_compile_time_eval():
+        probes = kernel.log_phi(jnp.array([-1e3, -1.0, 0.0, 1.0, 1e3]))
+    return bool(np.any(np.isneginf(np.asarray(probes))))
 
 
 class Kernel(AbstractKernel):

@@ -15,7 +15,7 @@ from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
 from . import general
 from .onetoken import transform_nodes
 from .planted import needle_missed
-from .risk import as_arrays, check_weight, estimate
+from .risk import ROUNDING, as_arrays, check_weight, estimate
 
 
 def bayes_risk(task: AbstractTask, seed: int = 0) -> Estimate:
@@ -23,7 +23,8 @@ def bayes_risk(task: AbstractTask, seed: int = 0) -> Estimate:
     if not isinstance(task, AbstractPlanted | AbstractSelected):
         return _weighted_bayes_risk(task, seed)
     missed = location_missed(task)
-    return Estimate(task.noise**2 + missed.value, missed.error)
+    value = task.noise**2 + missed.value
+    return Estimate(value, missed.error + ROUNDING * value)
 
 
 def location_missed(task: AbstractPlanted | AbstractSelected) -> Estimate:

@@ -5,6 +5,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float
 
+from .._check import refuse
 from ..attention import Softmax
 from ..quadrature.gaussian import BULK, normal_rule, rule_for, subdivide
 from ..quadrature.laplace import PASSAGE, one_token
@@ -20,7 +21,7 @@ def linear_risk(task: AbstractPlanted | AbstractSelected) -> float:
     mean_length = float(task.length.mean())
     if isinstance(task, AbstractPlanted):
         if task.spread != 1.0:
-            raise ValueError(f"spread = {task.spread} is not allowed: this formula is for spread 1")
+            raise refuse("spread", task.spread, "1 for this formula")
         if mean_length == 1:
             return float(task.noise**2)
         precision = 1 + 1 / (mean_length - 1) + float(task.shift) ** 2 / mean_length

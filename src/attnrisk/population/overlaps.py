@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import is_traced, real
+from .._check import Refusal, is_traced, real
 
 NAMES = ("m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv")
 
@@ -30,7 +30,7 @@ class Overlaps(eqx.Module):
             real(name, value)
         lowest = np.linalg.eigvalsh(self.residual)[0]
         if lowest < -1e-9 * max(1.0, float(self.q_kk), float(self.q_vv)):
-            raise ValueError(
+            raise Refusal(
                 f"overlaps with residual Q - M Mᵀ of eigenvalue {lowest:.3g} are not allowed: "
                 "overlaps must have Q - M Mᵀ positive semidefinite"
             )

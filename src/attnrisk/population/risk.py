@@ -23,7 +23,7 @@ ORDERS = (8, 12)  # the value is that of the last; their difference is the error
 _CAUTION = (
     2.0  # the finer rule is far better where convergence is geometric, but little better at a kink
 )
-_ROUNDING = 4e-15  # of a sum over the nodes of a rule, relative to the largest term
+ROUNDING = 4e-15  # of a sum over the nodes of a rule, relative to the largest term
 DEFAULT_SCALE = 8.0  # of the scores, where the overlaps are traced and cannot be looked at
 
 _PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
@@ -202,7 +202,7 @@ def estimate(at_order: Callable[[int], Any], orders: tuple[int, int] = ORDERS) -
     coarse, fine = (at_order(order) for order in orders)
     if not is_traced(fine):
         coarse, fine = float(coarse), float(fine)
-    return Estimate(fine, _CAUTION * abs(fine - coarse) + _ROUNDING * (1.0 + abs(fine)))
+    return Estimate(fine, _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine)))
 
 
 def _extrapolated(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps) -> Estimate:

@@ -5,6 +5,7 @@ one-token integrals. This module places the nodes: those of `u`, and those of th
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -43,6 +44,7 @@ class SupportsLogPhi(Protocol):
     def log_phi(self, score: Array) -> Array: ...
 
 
+@partial(jax.jit, static_argnames="order")
 def transform_rule(
     log_values: Any, longest: Any, order: int
 ) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
@@ -116,7 +118,8 @@ def _moments(
 
     @moments.defjvp
     def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Any, Any]:
-        higher = _moments(kernel, *primals, rule, degree + 2)  # nodes in u are constants
+        mean, deviation, u = primals
+        higher = _moments(kernel, mean, deviation, u, rule, degree + 2)  # nodes in u are constants
         k = jnp.arange(degree + 1.0)[:, None]
 
         def tangent(higher: Array) -> Array:
@@ -124,7 +127,7 @@ def _moments(
             below = jnp.concatenate([jnp.zeros_like(value[:1]), value[:-1]])
             by_mean = higher[1 : degree + 2] - k * below
             by_deviation = higher[2:] - (k + 1) * value
-            return (by_mean * tangents[0] + by_deviation * tangents[1]) / primals[1]
+            return (by_mean * tangents[0] + by_deviation * tangents[1]) / deviation
 
         return tuple(part[: degree + 1] for part in higher), tuple(map(tangent, higher))
 

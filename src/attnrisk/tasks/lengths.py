@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import refuse
+from .._check import Refusal, refuse
 
+LONGEST, MOST_LENGTHS = 10**12, 10**6
 _BLOCK = 512  # lengths summed at a time, so that a law over 10^6 lengths needs little memory
 
 
@@ -20,12 +21,14 @@ class LengthLaw(eqx.Module):
     probabilities: Any
 
     def __init__(self, lengths: Any, probabilities: Any):
-        lengths, probabilities = np.atleast_1d(lengths), np.atleast_1d(probabilities).astype(float)
+        lengths = np.atleast_1d(lengths).astype(float)
+        probabilities = np.atleast_1d(probabilities).astype(float)
         if lengths.size == 0 or lengths.shape != probabilities.shape:
             given = f"{lengths.size} lengths, {probabilities.size} probabilities"
             raise refuse("length", given, "a non-empty list of lengths, each with a probability")
-        if not all(np.isfinite(lengths)) or any(lengths < 1) or any(lengths != np.floor(lengths)):
-            raise refuse("length", _few(lengths), "made of whole numbers ≥ 1")
+        whole = np.isfinite(lengths) & (lengths == np.floor(lengths))
+        if not np.all(whole & (lengths >= 1) & (lengths <= LONGEST)):
+            raise refuse("length", _few(lengths), f"made of whole numbers from 1 to {LONGEST:g}")
         if len(np.unique(lengths)) < len(lengths):
             raise refuse("length", _few(lengths), "a list without repetition")
         if not all(np.isfinite(probabilities)) or any(probabilities < 0):
@@ -94,9 +97,10 @@ def fixed(length: int) -> LengthLaw:
 
 def uniform(shortest: int, longest: int) -> LengthLaw:
     """Each length from `shortest` to `longest`, both included, equally likely."""
+    if not shortest <= longest < shortest + MOST_LENGTHS:
+        allowed = f"a range of 1 to {MOST_LENGTHS:g} lengths, the shortest first"
+        raise refuse("length", f"{shortest}-{longest}", allowed)
     lengths = np.arange(shortest, longest + 1)
-    if lengths.size == 0:
-        raise refuse("length", f"{shortest}-{longest}", "a range that is not empty")
     return LengthLaw(lengths, np.full(lengths.size, 1 / lengths.size))
 
 
@@ -110,9 +114,9 @@ def parse_lengths(text: str) -> LengthLaw:
             shortest, longest = text.split("-")
             return uniform(int(shortest), int(longest))
         return fixed(int(text))
-    except ValueError as error:
-        if "not allowed" in str(error):
-            raise
+    except Refusal:
+        raise
+    except ValueError:
         raise refuse("length", repr(text), "like 10, 1-3 or 1:0.25,8:0.75") from None
 
 

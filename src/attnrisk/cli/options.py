@@ -1,0 +1,103 @@
+"""The options that commands share, and what their words mean to the library.
+
+Numbers stay words until the library reads them, so that it refuses a bad one as it does in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from ..attention import AbstractAttention
+    from ..tasks import MaxSLR, SpikedSLR
+
+TaskName = Annotated[
+    str,
+    typer.Option(
+        "--task",
+        metavar="spiked|max",
+        help="spiked: the relevant token is shifted. max: it is the one most aligned with k*.",
+    ),
+]
+Nu = Annotated[
+    str,
+    typer.Option(
+        metavar="NUMBER",
+        help="How clearly the relevant token stands out: ν ≥ 0; for max also inf.",
+    ),
+]
+Length = Annotated[
+    str,
+    typer.Option(
+        metavar="LAW",
+        help="Tokens in a sequence: 10, or 1-3 (each as likely), or 1:0.25,8:0.75.",
+    ),
+]
+Noise = Annotated[
+    str,
+    typer.Option(metavar="NUMBER", help="Standard deviation of the label noise, Δ ≥ 0."),
+]
+Spread = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Standard deviation γ > 0 of the relevant token, spiked only; 1 if not given.",
+        show_default=False,
+    ),
+]
+Attentions = Annotated[
+    list[str],
+    typer.Option(
+        "--attention",
+        metavar="NAME",
+        help="A name that `attnrisk attentions` lists, several of them (repeat, or a,b), or all.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object in place of a table.")]
+
+
+def _overlap(meaning: str) -> Any:
+    return typer.Option(
+        metavar="NUMBER",
+        help=meaning,
+        show_default=False,
+        rich_help_panel="Overlaps: give any to evaluate the risk there, those left out being 0",
+    )
+
+
+MKk = Annotated[str | None, _overlap("k·k*/D")]
+MKv = Annotated[str | None, _overlap("k·v*/D")]
+MVk = Annotated[str | None, _overlap("v·k*/D")]
+MVv = Annotated[str | None, _overlap("v·v*/D")]
+QKk = Annotated[str | None, _overlap("k·k/D")]
+QKv = Annotated[str | None, _overlap("k·v/D")]
+QVv = Annotated[str | None, _overlap("v·v/D")]
+
+
+def read_task(
+    name: str, nu: str, length: str, noise: str, spread: str | None
+) -> SpikedSLR | MaxSLR:
+    """The task that the options describe."""
+    from .._check import one_of, refuse
+    from ..tasks import MaxSLR, SpikedSLR, parse_lengths
+
+    kinds = {kind.name: kind for kind in (SpikedSLR, MaxSLR)}
+    kind = kinds[one_of("task", name, kinds)]
+    law = parse_lengths(length)
+    if spread is None:
+        return kind(nu, law, noise)
+    if kind is not SpikedSLR:
+        raise refuse("spread", spread, f"left out where the task is {name}")
+    return SpikedSLR(nu, law, noise, spread)
+
+
+def read_attentions(words: Iterable[str]) -> list[AbstractAttention]:
+    """The attentions named, each once, in the order given."""
+    from ..attention import CATALOGUE, attention
+
+    names = [name.strip() for word in words for name in word.split(",")]
+    listed = [one for name in names for one in (CATALOGUE if name == "all" else [name])]
+    return [attention(name) for name in dict.fromkeys(listed)]
