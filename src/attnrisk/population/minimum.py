@@ -77,7 +77,7 @@ def _reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, .
     if not is_exact(task, attention):
         return (_LONGEST,)
     if not isinstance(task, AbstractSelected):
-        return _CHEAP, _LONGEST
+        return _CHEAP, 2 * _CHEAP, _LONGEST
     if not isinstance(attention, AbstractKernel):
         return _CHEAP_TABLE, SHARPEST
     return _CHEAP_TABLE, SHARPEST, _LONGEST

@@ -17,7 +17,7 @@ BULK = np.concatenate([-_HALF[::-1], [0.0], _HALF])
 _GROWTH, _UNIT = 2.5, 0.4
 
 # The integrand passes its transition within a few units of score, and a bulk panel is about one deviation wide.
-_PER_CELL, _MOST_CELLS = 2.0, 4
+_PER_CELL, _MOST_CELLS = 2.0, 8
 
 
 class Rule(NamedTuple):

@@ -1,0 +1,1 @@
+"""Many questions at once, and the figures drawn from their answers."""
