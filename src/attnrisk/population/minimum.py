@@ -203,7 +203,8 @@ class _Problem(NamedTuple):
 
     def risk(self, attention: AbstractAttention, m_kk: float) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
-        orders = (_ROUGH, ORDERS[0]) if self.is_slow else ORDERS
+        hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
+        orders = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
 
         def at(order: int) -> Correlations:
             how = self.plan(order, _REPORTING)

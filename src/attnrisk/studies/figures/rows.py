@@ -85,8 +85,9 @@ def answer(question: Question) -> Row:
     return Row(*inputs, risk, error, attained, *references, *found)
 
 
-def answers(questions: Sequence[Question], progress: Progress | None = None) -> list[Row]:
+def answers(questions: Iterable[Question], progress: Progress | None = None) -> list[Row]:
     """The rows, in the order of the questions."""
+    questions = list(questions)
     pool = ThreadPoolExecutor(_THREADS)
     try:
         jobs = {pool.submit(answer, question): question for question in _interleaved(questions)}
