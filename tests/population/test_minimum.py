@@ -96,6 +96,15 @@ def test_softplus_turns_into_relu_when_the_haystack_is_large():
     )
 
 
+@pytest.mark.parametrize("task", [ar.SpikedSLR(0.0, 10), ar.MaxSLR(0.0, 2)])
+@pytest.mark.parametrize("name", ["erf", "sigmoid"])
+def test_a_bias_that_does_not_matter_is_not_carried_off(task, name):
+    """Without a signal the loss is flat in the bias; weights must not vanish, nor `v` grow to make up for them."""
+    found = ar.population_minimum(task, ar.attention(name))
+    assert abs(float(found.risk) - float(ar.bayes_risk(task))) < 1e-9
+    assert 0 < found.overlaps.m_vv < 5
+
+
 @pytest.mark.parametrize("name", ["softmax", "softplus", "taylor-2"])
 def test_without_a_signal_uniform_attention_is_best(name):
     task = ar.SpikedSLR(0.0, ar.uniform(1, 3), noise=0.1)

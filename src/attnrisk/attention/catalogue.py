@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import erf
+from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
 from .._check import one_of, refuse
@@ -135,7 +135,7 @@ class Erf(AbstractElementwise):
     free_bias: bool = eqx.field(default=True, static=True)
 
     def weight(self, score: _Scores) -> _Scores:
-        return 1.0 + erf(score)
+        return erfc(-score)  # accurate where it is tiny
 
 
 class Sigmoid(AbstractElementwise):

@@ -160,7 +160,8 @@ class _Problem(NamedTuple):
         places = []
         for m_kk in lengths:
             biases = self.thresholds(m_kk)
-            places.append(min((_Place(m_kk, bias, loss(m_kk, bias)) for bias in biases), key=_loss))
+            tried = [_Place(m_kk, bias, loss(m_kk, bias)) for bias in biases]
+            places.append(min(tried, key=lambda place: (round(place.loss, 12), abs(place.bias))))
         return places
 
     def thresholds(self, m_kk: float) -> np.ndarray:

@@ -1,11 +1,13 @@
 """The minimum of a smooth function of one number that is cheap to call and has no derivative at hand."""
 
+import math
 from collections.abc import Callable
 
 _LONGEST_STEP = 3.0  # in units of the stencil
 _SHRINK = 8.0
 _FINEST = 1e-3  # of the first stencil: the third derivative then counts a millionth, and rounding still little
 _MOST_ROUNDS = 60
+_LEAST_GAIN = 1e-14  # less is rounding, on which a flat function would drift
 
 
 def polish(function: Callable[[float], float], start: float, radius: float) -> tuple[float, float]:
@@ -19,12 +21,12 @@ def polish(function: Callable[[float], float], start: float, radius: float) -> t
         ahead, behind = function(x + size), function(x - size)
         candidates = [(ahead, x + size), (behind, x - size)]
         curvature, step = ahead + behind - 2 * lowest, _LONGEST_STEP
-        if curvature > 0:
+        if 0 < curvature < math.inf:
             step = (behind - ahead) / (2 * curvature)
             step = max(-_LONGEST_STEP, min(_LONGEST_STEP, step))
             candidates.append((function(x + step * size), x + step * size))
         best = min(candidates)
-        moved = best[0] < lowest
+        moved = best[0] < lowest - _LEAST_GAIN
         if moved:
             lowest, x = best
         if not moved or abs(step) < 0.5:
