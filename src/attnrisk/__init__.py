@@ -1,6 +1,12 @@
 """attnrisk: how well can this attention find the one token that matters?"""
 
-import jax
+import gc
+
+# Imports make many objects and no garbage: not to look for it saves a tenth of the time that they take.
+_collecting = gc.isenabled()
+gc.disable()
+
+import jax  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 
@@ -9,5 +15,8 @@ from .attention import *  # noqa: E402, F403
 from .estimate import Estimate as Estimate  # noqa: E402
 from .population import *  # noqa: E402, F403
 from .tasks import *  # noqa: E402, F403
+
+if _collecting:
+    gc.enable()
 
 __version__ = "0.1.0"

@@ -1,5 +1,6 @@
 """The commands gathered in one application, and the one place where an error becomes a line."""
 
+import gc
 import io
 import sys
 from collections.abc import Callable, Sequence
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 if it answered, 2 if the input was bad, 1 if something else went wrong."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # χ and ± on a terminal that has no such letters
+    gc.freeze()  # what was imported stays, and need not be searched for garbage again
     try:
         code = app(args=arguments, prog_name="attnrisk", standalone_mode=False)
     except typer.TyperException as error:

@@ -6,6 +6,7 @@ be integrated, then polished without derivatives, since an attention may have ki
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -37,7 +38,7 @@ _LONGEST = 1e3
 _FLAT = 1e-9  # a longer k that gains less than this gains nothing
 _SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
 _ROUGH = 5  # order of a search where an integral takes seconds
-_SCALES, _BIASES = 20, 25  # of a scan
+_SCALES, _BIASES = 14, 25  # of a scan
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
 
 
@@ -58,7 +59,7 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
     """The infimum of the risk over `k` along `k*`, `v` along `v*` and, where it is free, the bias."""
     shortest, *longer = _reaches(task, attention)
     problem = _Problem(task, attention, shortest, seed)
-    negative, positive = -np.geomspace(shortest, 0.1, 6), np.geomspace(0.02, shortest, _SCALES)
+    negative, positive = -np.geomspace(shortest, 0.1, 4), np.geomspace(0.02, shortest, _SCALES)
     places = problem.scan(np.concatenate([negative, [0.0], positive]))
     for reach in longer:
         if not _is_falling(places):
@@ -149,7 +150,7 @@ class _Problem(NamedTuple):
         def loss(m_kk: float, bias: float) -> float:
             attention, length = as_arrays((self.biased(float(bias)), float(m_kk)))
             values = compiled_profile(task, attention, length, how)
-            a, b = float(np.mean(values.label)), float(np.mean(values.power))
+            a, b = (float(np.mean(np.asarray(value))) for value in values)
             return np.log(b) - 2 * np.log(abs(a)) if a and b > 0 else np.inf
 
         return loss
@@ -207,6 +208,7 @@ class _Problem(NamedTuple):
         hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
         orders = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
 
+        @cache
         def at(order: int) -> Correlations:
             how = self.plan(order, _REPORTING)
             values = compiled_profile(*as_arrays((self.task, attention, m_kk, how)))

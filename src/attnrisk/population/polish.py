@@ -8,6 +8,7 @@ _SHRINK = 8.0
 _FINEST = 1e-3  # of the first stencil: the third derivative then counts a millionth, and rounding still little
 _MOST_ROUNDS = 60
 _LEAST_GAIN = 1e-14  # less is rounding, on which a flat function would drift
+_LAST_GAIN = 1e-13  # of a Newton step, after which the next gains less than rounding
 
 
 def polish(function: Callable[[float], float], start: float, radius: float) -> tuple[float, float]:
@@ -26,9 +27,11 @@ def polish(function: Callable[[float], float], start: float, radius: float) -> t
             step = max(-_LONGEST_STEP, min(_LONGEST_STEP, step))
             candidates.append((function(x + step * size), x + step * size))
         best = min(candidates)
-        moved = best[0] < lowest - _LEAST_GAIN
+        gain, moved = lowest - best[0], best[0] < lowest - _LEAST_GAIN
         if moved:
             lowest, x = best
+            if abs(step) < 0.5 and gain < _LAST_GAIN:
+                break
         if not moved or abs(step) < 0.5:
             if size <= _FINEST * radius:
                 break

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from .._check import is_traced, refuse
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
@@ -132,9 +133,14 @@ def as_arrays(tree: Any) -> Any:
     """The same tree with its numbers as arrays, so that compiled code is shared between their values."""
 
     def convert(leaf: Any) -> Any:
-        return jnp.asarray(leaf, float) if eqx.is_array_like(leaf) else leaf
+        return _as_array(leaf) if eqx.is_array_like(leaf) else leaf
 
     return jax.tree.map(convert, tree)
+
+
+def _as_array(leaf: Any) -> Array:
+    """A transfer, where `jnp.asarray` would compile a conversion for each kind of number."""
+    return jnp.asarray(leaf, float) if is_traced(leaf) else jax.device_put(np.asarray(leaf, float))
 
 
 _risk = eqx.filter_jit(risk)
