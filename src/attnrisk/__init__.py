@@ -13,6 +13,7 @@ jax.config.update("jax_enable_x64", True)
 # The imports below build constants, which must be of double precision.
 from .attention import *  # noqa: E402, F403
 from .estimate import Estimate as Estimate  # noqa: E402
+from .learning import *  # noqa: E402, F403
 from .population import *  # noqa: E402, F403
 from .tasks import *  # noqa: E402, F403
 

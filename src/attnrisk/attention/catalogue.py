@@ -28,6 +28,7 @@ class Softmax(AbstractKernel):
     """`φ = e^χ`."""
 
     name: ClassVar[str] = "softmax"
+    analytic: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(), static=True)
     constant: float = eqx.field(default=0.0, static=True)
 
@@ -39,6 +40,7 @@ class SoftmaxPlusOne(AbstractKernel):
     """`φ = e^χ` with one added to the denominator, so that all weights may vanish together."""
 
     name: ClassVar[str] = "softmax-1"
+    analytic: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(), static=True)
     constant: float = eqx.field(default=1.0, static=True)
 
@@ -50,6 +52,7 @@ class Softplus(AbstractKernel):
     """`φ = log(1 + e^χ)`."""
 
     name: ClassVar[str] = "softplus"
+    analytic: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
     constant: float = eqx.field(default=0.0, static=True)
 
@@ -95,6 +98,7 @@ class Taylor2(AbstractKernel):
     """`φ = 1 + χ + χ²/2`."""
 
     name: ClassVar[str] = "taylor-2"
+    analytic: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(-1.0,), static=True)
     constant: float = eqx.field(default=0.0, static=True)
 
@@ -106,6 +110,7 @@ class Linear(AbstractElementwise):
     """`h = 1 + χ`."""
 
     name: ClassVar[str] = "linear"
+    analytic: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(), static=True)
     free_bias: bool = eqx.field(default=False, static=True)
     bias: float = eqx.field(default=0.0, static=True)
@@ -130,6 +135,7 @@ class Erf(AbstractElementwise):
     """`h = 1 + erf(bias + χ)`."""
 
     name: ClassVar[str] = "erf"
+    analytic: ClassVar[bool] = True
     bias: Any = 0.0
     features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
     free_bias: bool = eqx.field(default=True, static=True)
@@ -142,6 +148,7 @@ class Sigmoid(AbstractElementwise):
     """`h = 1/(1 + e^{-(bias + χ)})`."""
 
     name: ClassVar[str] = "sigmoid"
+    analytic: ClassVar[bool] = True
     bias: Any = 0.0
     features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
     free_bias: bool = eqx.field(default=True, static=True)

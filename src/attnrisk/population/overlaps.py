@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from .._check import Refusal, is_traced, real
 
@@ -47,6 +48,26 @@ class Overlaps(eqx.Module):
     def as_dict(self) -> dict[str, float]:
         """The seven numbers by name."""
         return {name: float(getattr(self, name)) for name in NAMES}
+
+
+def vectors_of(overlaps: Overlaps) -> Float[Array, "2 4"]:
+    """A `k` and a `v` with these overlaps: along `k*`, along `v*`, and in two directions orthogonal to both.
+
+    What the seven numbers are to vectors of any dimension, these are too, and they cannot violate `R ⪰ 0`.
+    """
+    (r_kk, r_kv), (_, r_vv) = overlaps.residual
+    across = jnp.sqrt(jnp.maximum(r_kk, 0.0))
+    shared = jnp.where(across > 0, r_kv / jnp.where(across > 0, across, 1.0), 0.0)
+    own = jnp.sqrt(jnp.maximum(r_vv - shared**2, 0.0))
+    key = [overlaps.m_kk, overlaps.m_kv, across, 0.0]
+    value = [overlaps.m_vk, overlaps.m_vv, shared, own]
+    return jnp.array([key, value], float)
+
+
+def overlaps_of(vectors: Float[Array, "2 n"]) -> Overlaps:
+    """The overlaps of a `k` and a `v` whose first two coordinates are those along `k*` and `v*`."""
+    k, v = vectors
+    return Overlaps(m_kk=k[0], m_kv=k[1], m_vk=v[0], m_vv=v[1], q_kk=k @ k, q_kv=k @ v, q_vv=v @ v)
 
 
 def aligned(m_kk: Any, m_vv: Any = 1.0) -> Overlaps:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..attention import AbstractElementwise, AbstractKernel
-from ..quadrature.gaussian import Rule
+from ..quadrature.gaussian import AnyRule
 from ..quadrature.laplace import OneToken, one_token
 from ..tasks import AbstractPlanted
 from .correlations import Correlations, given_score, root
@@ -15,7 +15,7 @@ from .overlaps import Overlaps, aligned
 
 
 def kernel_correlations(
-    task: AbstractPlanted, attention: AbstractKernel, overlaps: Overlaps, rule: Rule
+    task: AbstractPlanted, attention: AbstractKernel, overlaps: Overlaps, rule: AnyRule
 ) -> Correlations:
     """Normalised kernels: one Laplace transform."""
     du, relevant, other = _transforms(task, attention, overlaps, rule, degree=2)
@@ -36,7 +36,7 @@ def kernel_correlations(
 
 
 def kernel_profile(
-    task: AbstractPlanted, attention: AbstractKernel, m_kk: Any, rule: Rule
+    task: AbstractPlanted, attention: AbstractKernel, m_kk: Any, rule: AnyRule
 ) -> Correlations:
     """`A` and `B` at `k = m_kk k*`, in less time."""
     du, relevant, other = _transforms(task, attention, aligned(m_kk), rule, degree=0)
@@ -47,7 +47,9 @@ def kernel_profile(
     return Correlations(jnp.sum(du * label), jnp.sum(du * power))
 
 
-def needle_missed(task: AbstractPlanted, attention: AbstractKernel, m_kk: Any, rule: Rule) -> Array:
+def needle_missed(
+    task: AbstractPlanted, attention: AbstractKernel, m_kk: Any, rule: AnyRule
+) -> Array:
     """`E[Σ_{ℓ≠ε} σ_ℓ]` at `k = m_kk k*`: `1 − A` without the loss of digits where it is small."""
     du, relevant, other = _transforms(task, attention, aligned(m_kk), rule, degree=0)
     beside = task.length.powers(other.log_kept, 1, drop=1)
@@ -55,7 +57,7 @@ def needle_missed(task: AbstractPlanted, attention: AbstractKernel, m_kk: Any, r
 
 
 def _transforms(
-    task: AbstractPlanted, attention: AbstractKernel, overlaps: Overlaps, rule: Rule, degree: int
+    task: AbstractPlanted, attention: AbstractKernel, overlaps: Overlaps, rule: AnyRule, degree: int
 ) -> tuple[Float[Array, " u"], OneToken, OneToken]:
     """The measure in `u`, and the transforms of the relevant token and of any other."""
     deviation = root(overlaps.q_kk)
@@ -66,7 +68,7 @@ def _transforms(
 
 
 def elementwise_correlations(
-    task: AbstractPlanted, attention: AbstractElementwise, overlaps: Overlaps, rule: Rule
+    task: AbstractPlanted, attention: AbstractElementwise, overlaps: Overlaps, rule: AnyRule
 ) -> Correlations:
     """Element-wise attentions: products of one-token integrals."""
     deviation = root(overlaps.q_kk)

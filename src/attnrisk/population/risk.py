@@ -12,13 +12,13 @@ from jaxtyping import Array
 from .._check import is_traced, refuse
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
 from ..estimate import Estimate
-from ..quadrature.gaussian import Rule, rule_for
+from ..quadrature.gaussian import AnyRule, Rule, rule_for, trapezoid_for
 from ..quadrature.qmc import across
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, AbstractWeighted
 from . import general, planted, selected
 from .correlations import Correlations
 from .overlaps import Overlaps, aligned
-from .teacher import Selection, selection
+from .teacher import Selection, light_selection, selection
 
 ORDERS = (8, 12)  # the value is that of the last; their difference is the error
 _CAUTION = (
@@ -27,6 +27,7 @@ _CAUTION = (
 ROUNDING = 4e-15  # of a sum over the nodes of a rule, relative to the largest term
 DEFAULT_SCALE = 8.0  # of the scores, where the overlaps are traced and cannot be looked at
 
+_LIGHT_ORDER = 6
 _PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 
 # A selected task tabulates fields for scores that change by up to this much per unit of field. Beyond it, a kernel at
@@ -40,7 +41,8 @@ _BLURRED = (
 class Plan(eqx.Module):
     """Everything about an integral that does not depend on the overlaps: build it once, compile, reuse."""
 
-    rule: Rule = eqx.field(static=True)
+    rule: AnyRule = eqx.field(static=True)
+    noise_rule: AnyRule | None = eqx.field(static=True, default=None)
     hard: bool = eqx.field(static=True, default=False)
     table: Selection | None = None
     points: tuple[Any, ...] | None = None
@@ -80,6 +82,32 @@ def plan(
     return Plan(rule, table=table)
 
 
+def light_plan(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    scale: float,
+    noise: float,
+    fineness: float = 1.0,
+) -> Plan:
+    """A plan at a fraction of the price, right to some 10^-8, for what calls the risk thousands of times.
+
+    For scores of standard deviation up to `scale`, of which the teacher field leaves `noise`.
+    """
+    if not is_exact(task, attention):
+        raise refuse(
+            "attention", attention.name, "one whose risk on this task is exact and has derivatives"
+        )
+    if not attention.analytic:
+        return plan(task, attention, scale, scale, int(np.ceil(_LIGHT_ORDER * fineness)))
+    longest, spread = int(task.length.longest), float(getattr(task, "spread", 1.0))
+    shift = scale * float(getattr(task, "shift", 0.0))
+    rule = trapezoid_for(scale * max(1.0, spread), shift, longest, fineness)
+    if not isinstance(task, AbstractSelected):
+        return Plan(rule)
+    table = light_selection(float(task.sharpness), longest, scale, fineness)
+    return Plan(rule, table=table, noise_rule=trapezoid_for(noise, 0.0, longest, fineness))
+
+
 def _cells(sharpness: float) -> int:
     """Parts of a bulk panel, a power of two to share compiled code."""
     return 2 ** (int(np.ceil(min(max(sharpness, 1.0), SHARPEST) / 2)) - 1).bit_length()
@@ -99,7 +127,8 @@ def correlations(
         case AbstractPlanted(), AbstractElementwise():
             return planted.elementwise_correlations(task, attention, overlaps, plan.rule)
         case AbstractSelected(), AbstractKernel() if plan.table is not None:
-            return selected.kernel_correlations(task, attention, overlaps, plan.rule, plan.table)
+            rules = plan.rule, plan.noise_rule or plan.rule
+            return selected.kernel_correlations(task, attention, overlaps, rules, plan.table)
         case AbstractSelected(), AbstractElementwise() if plan.table is not None:
             return selected.elementwise_correlations(
                 task, attention, overlaps, plan.rule, plan.table
@@ -118,7 +147,7 @@ def profile(
             return selected.elementwise_profile(task, attention, m_kk, plan.rule, plan.table)
         case AbstractSelected(), AbstractKernel() if plan.table is not None:
             return selected.kernel_profile(task, attention, m_kk, plan.rule, plan.table)
-        case AbstractSelected(), AbstractKernel():
+        case AbstractSelected(), AbstractKernel() if isinstance(plan.rule, Rule):
             return selected.sharp_kernel_profile(task, attention, m_kk, plan.rule, plan.hard)
     return correlations(task, attention, aligned(m_kk), plan)
 

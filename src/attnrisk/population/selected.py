@@ -1,6 +1,6 @@
 """Selected tasks: exact correlations from one-token integrals below and at the largest field (sections 4.1 to 4.3)."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +9,12 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from ..attention import AbstractElementwise, AbstractKernel
-from ..quadrature.gaussian import BULK, REACH, Rule, feature_edges, normal_rule, subdivide
+from ..quadrature.gaussian import BULK, REACH, AnyRule, Rule, feature_edges, normal_rule, subdivide
 from ..quadrature.laplace import (
     LARGEST_LOG,
     TRANSITION,
     crossing_of,
+    integrate,
     log_complement,
     one_token,
     transform_rule,
@@ -34,38 +35,149 @@ _COARSE_BULK = np.concatenate(
     [BULK[:1], BULK[1::2], BULK[-1:]]
 )  # with 0, where kernels have their kinks
 
+# A derivative of order k in a mean loses a factor deviation^-k of precision. A narrower score than this counts as so
+# wide, at an error of the order of its variance: next to none where only the value is asked for.
+_LEAST_VARIANCE = {2: 1e-14, 4: 1e-10, 6: 1e-8}
+
 _AT_A_TIME = 32  # fields whose integrals over the rest of the score are held in memory together
+
+
+class _Pairs(NamedTuple):
+    """Which `Σ_f W[x, f] f^j ∂^k E[F | f]` are wanted, as pairs `(j, k)`: of `W = at, below`, of `F = first, lost`.
+
+    `∂` is the derivative in the mean of the score, `m_kk f`. So `∂/∂m_kk` takes `(j, k)` to `(j+1, k+1)`, and the
+    derivative in the variance of the score takes it to half of `(j, k+2)`: the set is closed under derivatives, and
+    those of any order cost no more than a few matrix products.
+    """
+
+    at_first: tuple[tuple[int, int], ...] = ((0, 0), (0, 2), (1, 1))
+    at_lost: tuple[tuple[int, int], ...] = ((0, 1),)
+    below_first: tuple[tuple[int, int], ...] = ((0, 1), (1, 0))
+    below_lost: tuple[tuple[int, int], ...] = ((0, 0),)
+
+    @property
+    def with_derivatives(self) -> "_Pairs":
+        def widened(pairs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+            by_mean = {(j + 1, k + 1) for j, k in pairs}
+            return tuple(sorted({*pairs, *by_mean, *((j, k + 2) for j, k in pairs)}))
+
+        return _Pairs(*map(widened, self))
+
+    @property
+    def degree(self) -> int:
+        """The highest derivative."""
+        return max(k for pairs in self for _, k in pairs)
 
 
 def kernel_correlations(
     task: AbstractSelected,
     attention: AbstractKernel,
     overlaps: Overlaps,
-    rule: Rule,
+    rules: tuple[AnyRule, AnyRule],
     table: Selection,
 ) -> Correlations:
-    """Normalised kernels: two Laplace transforms, of the student's denominator and of the teacher's."""
-    deviation = left_by_field(overlaps)
+    """Normalised kernels: two Laplace transforms, of the student's denominator and of the teacher's.
+
+    The rules are for a score, and for what its field leaves of it.
+
+    Given its field `f` a token has score `m_kk f` plus a deviation, which is correlated with what `z` and `z*` have
+    beyond the field; by Stein's lemma each such correlation turns an expectation into its derivative in the mean.
+    """
+    rule, noise_rule = rules
     token = (0.0, root(overlaps.q_kk))
     u, du = transform_nodes(attention, [token], task.length.longest, rule, _TRANSFORM_BULK)
-    lost, first = jax.lax.map(
-        lambda mean: one_token(attention, mean, deviation, u, rule, 2)[:2],
-        overlaps.m_kk * table.fields,
-        batch_size=_AT_A_TIME,
+    variance = overlaps.q_kk - overlaps.m_kk**2
+    at_first, at_lost, below_first, below_lost = _sums(
+        attention, noise_rule, _Pairs(), overlaps.m_kk, variance, u, table
     )
-    given = given_field_and_score(overlaps, table.fields[:, None])
-    lost, first = (jnp.moveaxis(moments, 1, 0) for moments in (lost, first))
-    log_kept = log_complement(table.above[:, None] + table.below @ lost[0])
+    with_value = overlaps.q_kv - overlaps.m_kk * overlaps.m_vk
+    with_label = overlaps.m_kv
+    own, own_twice, own_once = at_first
+    relevant = overlaps.m_vv * own + with_label * (
+        overlaps.m_vk * own_once + with_value * own_twice
+    )
+    other = with_value * below_first[0] + overlaps.m_vk * below_first[1]
+    log_kept = log_complement(table.above[:, None] + below_lost[0])
     alone, beside = (task.length.powers(log_kept, k, drop=0) for k in (1, 2))
-    own = table.at @ given.expect_product(first)
-    missed = table.at @ (-given.label_slope * lost[1])
-    label = own * alone + missed * (table.below @ given.expect_value(first)) * beside
+    label = relevant * alone - with_label * at_lost[0] * other * beside
     power = _kernel_power(task, attention, overlaps, rule, u, du)
     return Correlations(jnp.sum(table.weights[:, None] * du * label), power)
 
 
+def _sums(
+    attention: AbstractKernel,
+    rule: AnyRule,
+    pairs: _Pairs,
+    m_kk: Any,
+    variance: Any,
+    u: Float[Array, " u"],
+    table: Selection,
+) -> tuple[Float[Array, "pairs x u"], ...]:
+    """The sums over fields that `pairs` names, with derivatives in `m_kk` and in the variance."""
+
+    @jax.custom_jvp
+    def sums(m_kk: Array, variance: Array, u: Array, table: Selection) -> tuple[Array, ...]:
+        return _summed(attention, rule, pairs, m_kk, variance, u, table)
+
+    @sums.defjvp
+    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        wider = pairs.with_derivatives
+        higher = _sums(attention, rule, wider, *primals)
+
+        def part(wanted: Any, known: Any, sums: Array) -> tuple[Array, Array]:
+            place = {pair: sums[at] for at, pair in enumerate(known)}
+            value = jnp.stack([place[pair] for pair in wanted])
+            by_mean = jnp.stack([place[j + 1, k + 1] for j, k in wanted])
+            by_variance = jnp.stack([place[j, k + 2] for j, k in wanted]) / 2.0
+            return value, by_mean * tangents[0] + by_variance * tangents[1]
+
+        values, slopes = zip(*map(part, pairs, wider, higher), strict=True)
+        return tuple(values), tuple(slopes)
+
+    return sums(jnp.asarray(m_kk, float), jnp.asarray(variance, float), u, table)
+
+
+def _summed(
+    attention: AbstractKernel,
+    rule: AnyRule,
+    pairs: _Pairs,
+    m_kk: Array,
+    variance: Array,
+    u: Array,
+    table: Selection,
+) -> tuple[Float[Array, "pairs x u"], ...]:
+    deviation = jnp.sqrt(jnp.maximum(variance, _LEAST_VARIANCE.get(pairs.degree, 1e-6)))
+    lost, first = jax.lax.map(
+        lambda mean: integrate(attention, rule, pairs.degree, mean, deviation, u)[:2],
+        m_kk * table.fields,
+        batch_size=_AT_A_TIME,
+    )
+    lost, first = (_derivatives(moments, deviation) for moments in (lost, first))
+
+    def contract(weights: Any, derivatives: Array, wanted: Any) -> Array:
+        terms = [table.fields[:, None] ** j * derivatives[:, k] for j, k in wanted]
+        return jnp.moveaxis(jnp.tensordot(weights, jnp.stack(terms, 1), 1), 1, 0)
+
+    return (
+        contract(table.at, first, pairs.at_first),
+        contract(table.at, lost, pairs.at_lost),
+        contract(table.below, first, pairs.below_first),
+        contract(table.below, lost, pairs.below_lost),
+    )
+
+
+def _derivatives(moments: Float[Array, "f k u"], deviation: Array) -> Float[Array, "f k u"]:
+    """`∂^k E[F(mean + deviation·x)] = E[He_k(x) F]/deviation^k`, from `E[x^k F]`."""
+    count = moments.shape[1]
+    hermite = np.zeros((count, count))
+    for k in range(count):
+        hermite[k, : k + 1] = np.polynomial.hermite_e.herme2poly(np.eye(count)[k])[: k + 1]
+    scaled = hermite / deviation ** np.arange(count)[:, None]
+    return jnp.einsum("ki,fiu->fku", scaled, moments)
+
+
 def kernel_profile(
-    task: AbstractSelected, attention: AbstractKernel, m_kk: Any, rule: Rule, table: Selection
+    task: AbstractSelected, attention: AbstractKernel, m_kk: Any, rule: AnyRule, table: Selection
 ) -> Correlations:
     """`A` and `B` at `k = m_kk k*`, where a score is a function of the field."""
     token = (0.0, jnp.abs(m_kk))
@@ -158,7 +270,7 @@ def _kernel_power(
     task: AbstractSelected,
     attention: AbstractKernel,
     overlaps: Overlaps,
-    rule: Rule,
+    rule: AnyRule,
     u: Float[Array, " u"],
     du: Float[Array, " u"],
 ) -> Array:
@@ -174,7 +286,7 @@ def elementwise_profile(
     task: AbstractSelected,
     attention: AbstractElementwise,
     m_kk: Any,
-    rule: Rule,
+    rule: AnyRule,
     table: Selection,
 ) -> Correlations:
     """`A` and `B` at `k = m_kk k*`, where a score is a function of the field."""
@@ -193,7 +305,7 @@ def elementwise_correlations(
     task: AbstractSelected,
     attention: AbstractElementwise,
     overlaps: Overlaps,
-    rule: Rule,
+    rule: AnyRule,
     table: Selection,
 ) -> Correlations:
     """Element-wise attentions: the label sees the relevant token alone."""

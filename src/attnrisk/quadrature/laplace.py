@@ -13,7 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .gaussian import REACH, Rule, bulk_edges, feature_edges, normal_rule, standardise
+from .gaussian import (
+    REACH,
+    AnyRule,
+    Trapezoid,
+    bulk_edges,
+    equal_steps,
+    feature_edges,
+    moments_by_parts,
+    normal_rule,
+    standardise,
+)
 from .panels import composite, merge
 
 # Below the smallest log φ the integrand dies like exp(-e^|u|), or like e^{-|u|} where φ can vanish (ReLU);
@@ -30,7 +40,7 @@ PASSAGE = np.array([-4.5, -3, -2, -1, 0, 1, 2, 3.5, 6, 10, 16, 25, 38])
 TRANSITION = np.array([-40.0, -24, -14, -8, -4.5, -2.5, -1, 0, 1, 2, 3, 4.5, 9, 20, 45])
 
 # A score without variance is integrated as if it had this much, at an error of order 1e-14.
-_NARROWEST = 1e-7
+NARROWEST = 1e-7
 
 LARGEST_LOG = 60.0  # e^{-e^60} is zero, and so are its products with any power of e^60
 
@@ -80,11 +90,13 @@ def one_token(
     mean: Any,
     deviation: Any,
     u: Float[Array, " u"],
-    rule: Rule,
+    rule: AnyRule,
     degree: int,
 ) -> OneToken:
     """The transforms of a token whose score is `N(mean, deviation²)`, with powers of `x` up to `degree`."""
-    return OneToken(*_moments(kernel, mean, jnp.maximum(deviation, _NARROWEST), u, rule, degree))
+    rows = partial(integrate, kernel, rule)
+    wide = jnp.maximum(deviation, NARROWEST)
+    return OneToken(*moments_by_parts(rows, degree, mean, wide, u))
 
 
 def transforms_at(
@@ -97,45 +109,13 @@ def transforms_at(
     return lost, first, w * first
 
 
-def _moments(
+def integrate(
     kernel: SupportsLogPhi,
-    mean: Any,
-    deviation: Any,
-    u: Float[Array, " u"],
-    rule: Rule,
+    rule: AnyRule,
     degree: int,
-) -> tuple[Float[Array, "k u"], ...]:
-    """The three parts of `OneToken`, with derivatives from Gaussian integration by parts.
-
-    `d/dmean E[x^k F] = E[(x^{k+1} - k x^{k-1}) F]/deviation` and `d/ddeviation E[x^k F] = E[(x^{k+2} - (k+1) x^k)
-    F]/deviation`: two more powers of `x` give every derivative in the same pass, and a kernel with a kink needs
-    no derivative of its own.
-    """
-
-    @jax.custom_jvp
-    def moments(mean: Array, deviation: Array, u: Array) -> tuple[Array, ...]:
-        return _integrate(kernel, mean, deviation, u, rule, degree)
-
-    @moments.defjvp
-    def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Any, Any]:
-        mean, deviation, u = primals
-        higher = _moments(kernel, mean, deviation, u, rule, degree + 2)  # nodes in u are constants
-        k = jnp.arange(degree + 1.0)[:, None]
-
-        def tangent(higher: Array) -> Array:
-            value = higher[: degree + 1]
-            below = jnp.concatenate([jnp.zeros_like(value[:1]), value[:-1]])
-            by_mean = higher[1 : degree + 2] - k * below
-            by_deviation = higher[2:] - (k + 1) * value
-            return (by_mean * tangents[0] + by_deviation * tangents[1]) / deviation
-
-        return tuple(part[: degree + 1] for part in higher), tuple(map(tangent, higher))
-
-    return moments(jnp.asarray(mean, u.dtype), jnp.asarray(deviation, u.dtype), u)
-
-
-def _integrate(
-    kernel: SupportsLogPhi, mean: Array, deviation: Array, u: Array, rule: Rule, degree: int
+    mean: Array,
+    deviation: Array,
+    u: Array,
 ) -> tuple[Float[Array, "k u"], ...]:
     """The sums themselves: one matrix product where all `u` share their nodes."""
     x, weights = jax.lax.stop_gradient(_score_nodes(kernel, mean, deviation, u, rule))
@@ -146,10 +126,13 @@ def _integrate(
 
 
 def _score_nodes(
-    kernel: SupportsLogPhi, mean: Array, deviation: Array, u: Array, rule: Rule
+    kernel: SupportsLogPhi, mean: Array, deviation: Array, u: Array, rule: AnyRule
 ) -> tuple[Float[Array, "*u n"], Float[Array, "*u n"]]:
     """Nodes in `x`: the bulk and the features of the kernel, and, for a rule that follows the transition at each
     `u`, the score where `tφ` passes one."""
+    if isinstance(rule, Trapezoid):
+        x, weights = equal_steps(rule.step)
+        return jnp.asarray(x), jnp.asarray(weights)
     knees = feature_edges(kernel.features, rule.grades, rule.pinch)
     bulk = bulk_edges(mean, deviation, knees, rule.cells or 1)
     if rule.cells:

@@ -1,0 +1,263 @@
+"""The Bayes optimum with finite data, `N, D → ∞` at `α = N/D`, and what message passing reaches (section 7).
+
+Both are fixed points of one monotone map: the state evolution that starts from no information, and the one that
+starts from more than any data can give, the locations of all tokens included. Where they differ, the larger free
+entropy tells which is the optimum.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Bool, Float, Int
+
+from .._check import real, refuse
+from ..estimate import Estimate
+from ..population.risk import as_arrays
+from ..quadrature.qmc import sobol
+from ..tasks import AbstractTask, MaxSLR, SpikedSLR
+from .evidence import Evidence, Points, evidence, knowledge
+from .fixed_point import settle
+
+Solvable = SpikedSLR | MaxSLR
+
+# Tokens of a sequence; for max-SLR the work grows like their third power.
+LONGEST = {SpikedSLR: 512, MaxSLR: 64}
+RANDOMISATIONS = 8
+# Powers of two: points of a randomisation at least and at most, and numbers in all, for which a call takes a second.
+_LEAST_POINTS, _MOST_POINTS = 8, 14
+_NUMBERS = {SpikedSLR: 19, MaxSLR: 16}
+
+# With noiseless labels and 1 − q_v below e^-16, each step divides it by α: v is found, and q_v is one to all digits.
+_RECOVERING, _RECOVERED = 16.0, 69.0
+_CLOSEST = 1e-3  # 1 − q_v of the informed start where the limit of recovery is not passed
+_PROBE = 1e-4  # step of the differences that carry errors through the fixed point
+_SURE = 3.0  # standard errors by which two risks differ
+
+
+class FixedPoint(eqx.Module):
+    """A fixed point of the state evolution.
+
+    `residual` is the step that the map still makes in `log(1 + q̂)`; the errors cover it and the sampling.
+    """
+
+    q_k: Estimate
+    q_v: Estimate
+    q_hat_k: Estimate
+    q_hat_v: Estimate
+    free_entropy: Estimate
+    risk: Estimate
+    residual: float
+    converged: bool
+    steps: int
+
+    @property
+    def result(self) -> str:
+        """Whether this is a fixed point, in words."""
+        if self.converged:
+            return "converged"
+        return f"still moving by {self.residual:.1g} a step after {self.steps} steps"
+
+
+class OptimalAsymptotics(eqx.Module):
+    """The best possible test risk and the one that message passing reaches, from the two fixed points.
+
+    `reachable` starts from no information, `informed` from the locations of all tokens.
+    """
+
+    reachable: FixedPoint
+    informed: FixedPoint
+
+    @property
+    def optimum(self) -> FixedPoint:
+        """The fixed point with the larger free entropy."""
+        better = float(self.informed.free_entropy) > float(self.reachable.free_entropy)
+        return self.informed if better else self.reachable
+
+    @property
+    def risk(self) -> Estimate:
+        """The best possible test risk, noise included."""
+        return self.optimum.risk
+
+    @property
+    def reachable_risk(self) -> Estimate:
+        """The test risk of message passing, the best of all known algorithms that are fast."""
+        return self.reachable.risk
+
+    @property
+    def q_k(self) -> Estimate:
+        """Overlap of the optimal estimate of `k*`."""
+        return self.optimum.q_k
+
+    @property
+    def q_v(self) -> Estimate:
+        """Overlap of the optimal estimate of `v*`."""
+        return self.optimum.q_v
+
+    @property
+    def hard(self) -> bool:
+        """Whether the optimum exists and message passing misses it, beyond the errors of both."""
+        error = float(self.risk.error) + float(self.reachable_risk.error)
+        return float(self.reachable_risk) - float(self.risk) > _SURE * error
+
+    @property
+    def converged(self) -> bool:
+        """Whether both fixed points are."""
+        return self.reachable.converged and self.informed.converged
+
+
+def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> OptimalAsymptotics:
+    """The optimum at `α = N/D` for spiked-SLR (of spread 1) and max-SLR, of any noise and finite law of the length."""
+    alpha = real("alpha", alpha, above=0.0)
+    task = solvable(task)
+    points = draw(task, seed)
+    return OptimalAsymptotics(reachable(task, alpha, points), informed(task, alpha, points))
+
+
+def solvable(task: AbstractTask) -> Solvable:
+    """The task, if this room has the equations for it."""
+    if not isinstance(task, SpikedSLR | MaxSLR):
+        raise refuse("task", task.name, "spiked or max where the Bayes optimum is asked")
+    if isinstance(task, SpikedSLR) and task.spread != 1.0:
+        raise refuse("spread", f"{task.spread:g}", "1 where the Bayes optimum is asked")
+    longest = LONGEST[type(task)]
+    if task.length.longest > longest:
+        allowed = f"at most {longest} where the Bayes optimum of this task is asked"
+        raise refuse("length", str(task.length), allowed)
+    return task
+
+
+def draw(task: Solvable, seed: int = 0, fewer: int = 0) -> Points:
+    """Random sequences of the task, their number halved `fewer` times."""
+    law, longest = task.length, int(task.length.longest)
+    room = _NUMBERS[type(task)] - int(np.ceil(np.log2(RANDOMISATIONS * longest)))
+    log2_points = int(np.clip(room, _LEAST_POINTS, _MOST_POINTS)) - fewer
+    lengthy, normals = _numbers(2 * longest + 2, log2_points, seed)
+    which = np.searchsorted(np.cumsum(law.probabilities)[:-1], lengthy, "right")
+    return Points(jnp.asarray(law.lengths[which], float), normals)
+
+
+@lru_cache(maxsize=8)
+def _numbers(dimension: int, log2_points: int, seed: int) -> tuple[np.ndarray, Array]:
+    """A uniform number for the length of each sequence, and normal ones for all else."""
+    uniforms = sobol(dimension, log2_points, RANDOMISATIONS, seed)
+    return uniforms[..., 0], ndtri(jnp.asarray(uniforms[..., 1:]))
+
+
+def reachable(task: Solvable, alpha: float, points: Points) -> FixedPoint:
+    """The fixed point above no information."""
+    return _branch(task, alpha, np.zeros(2), points)
+
+
+def informed(task: Solvable, alpha: float, points: Points) -> FixedPoint:
+    """The fixed point below full information."""
+    return _branch(task, alpha, _informed_start(task, alpha), points)
+
+
+def _informed_start(task: Solvable, alpha: float) -> np.ndarray:
+    """Depths beyond what any data give: the locations known, `v` is left to a linear regression, `k` to a mean.
+
+    The regression leaves `u = 1 − q_v` with `u² + (Δ² + α − 1) u = Δ²`. Of `k` max-SLR tells at most `q̂_k = O(α²)`:
+    at `ν = inf` only a sample whose two largest fields are as close as `√(1−q_k)` has something left to tell.
+    """
+    known = 2.0 * np.log1p(10.0 * alpha)
+    if isinstance(task, SpikedSLR):
+        known = np.log1p(alpha * task.shift**2)
+    if task.noise == 0.0:
+        return np.array([known, _RECOVERED if alpha > 1 else -np.log(max(1 - alpha, _CLOSEST))])
+    excess = alpha - 1.0 + task.noise**2
+    root = np.hypot(excess, 2.0 * task.noise)
+    left = 2.0 * task.noise**2 / (root + excess) if excess > 0 else (root - excess) / 2.0
+    return np.array([known, max(-np.log(left), 0.0)])
+
+
+def _branch(task: Solvable, alpha: float, start: np.ndarray, points: Points) -> FixedPoint:
+    """The fixed point that the state evolution reaches from a pair of depths."""
+    task_, alpha_, start_ = as_arrays((task, alpha, start))
+    settled = jax.device_get(_settle(task_, alpha_, start_, points))
+    outcome = Outcome(*map(Estimate, settled.values, settled.errors))
+    if settled.depth[1] == _RECOVERED:
+        endless = Estimate(np.inf, 0.0)
+        outcome = outcome._replace(q_hat_v=endless, free_entropy=endless)
+    residual, converged, steps = settled[-3:]
+    return FixedPoint(*outcome, float(residual), bool(converged), int(steps))
+
+
+class Outcome(NamedTuple):
+    """What is known at a pair of depths, in the order of `FixedPoint`."""
+
+    q_k: Any
+    q_v: Any
+    q_hat_k: Any
+    q_hat_v: Any
+    free_entropy: Any
+    risk: Any
+
+
+class _Settled(NamedTuple):
+    """Where an iteration ended, and the outcomes there with their errors."""
+
+    depth: Float[Array, "2"]
+    values: Float[Array, " outcomes"]
+    errors: Float[Array, " outcomes"]
+    residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+    steps: Int[Array, ""]
+
+
+@eqx.filter_jit
+def _settle(task: Solvable, alpha: Array, start: Array, points: Points) -> _Settled:
+    """The fixed point of the mean over all points, with the spread between randomisations as its error.
+
+    To first order, the map `T_r` of one randomisation has its fixed point `(1 − T')⁻¹(T_r − T)` away, and there its own
+    outcomes. The step that is left at the end of the iteration counts in the same way.
+    """
+
+    def seen(depth: Array) -> Evidence:
+        return evidence(task, depth, points)
+
+    end = settle(lambda depth: _moved(task, alpha, _pooled(seen(depth))), start)
+    probes = end.place + _PROBE * jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    around = jax.lax.map(seen, probes)
+    outcomes = jnp.stack(jax.vmap(outcome, (None, None, 0, 0))(task, alpha, probes, around), -1)
+    pull = _slopes(_moved(task, alpha, _pooled(around)))
+    response = jnp.linalg.solve(jnp.eye(2) - pull, _slopes(jnp.mean(outcomes, 1)))
+    moved = _moved(task, alpha, jax.tree.map(lambda value: value[0], around))
+    replicates = outcomes[0] + (moved - jnp.mean(moved, 0)) @ response
+    spread = jnp.std(replicates, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
+    errors = spread + jnp.abs(end.step @ response)
+    values = jnp.mean(outcomes[0], 0)
+    return _Settled(end.place, values, errors, end.residual, end.converged, end.steps)
+
+
+def _pooled(seen: Evidence) -> Evidence:
+    """The mean over randomisations, the last axis."""
+    return jax.tree.map(lambda value: jnp.mean(value, -1), seen)
+
+
+def _slopes(values: Float[Array, "3 n"]) -> Float[Array, "2 n"]:
+    """Derivatives by the two depths, a row each, from the values at the three probes."""
+    return (values[1:] - values[0]) / _PROBE
+
+
+def _moved(task: AbstractTask, alpha: Array, seen: Evidence) -> Float[Array, "*batch 2"]:
+    """The next depths, `log(1 + q̂)` with `q̂ = α E[Σ(∂_ω log Z)²]`."""
+    depth_k, depth_v = (jnp.log1p(alpha * signal) for signal in (seen.signal_k, seen.signal_v))
+    recovering = (task.noise == 0.0) & (depth_v > _RECOVERING)
+    return jnp.stack([depth_k, jnp.where(recovering, _RECOVERED, depth_v)], -1)
+
+
+def outcome(task: AbstractTask, alpha: Any, depth: Float[Array, "2"], seen: Evidence) -> Outcome:
+    """Overlaps, free entropy and test risk at a pair of depths.
+
+    With `q̂ = q/(1−q)` the free entropy is `½Σ(q + log(1−q)) + α E[log Z]`, a function of `q` alone, stationary at
+    the fixed points.
+    """
+    known, (q_hat_k, q_hat_v) = knowledge(depth, task.noise), jnp.expm1(depth)
+    entropy = (known.q_k + known.q_v - jnp.sum(depth)) / 2 + alpha * seen.log_evidence
+    risk = known.label_variance + known.q_v * (1.0 - seen.found)
+    return Outcome(*jnp.broadcast_arrays(known.q_k, known.q_v, q_hat_k, q_hat_v, entropy, risk))

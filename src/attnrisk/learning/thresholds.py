@@ -1,0 +1,137 @@
+"""Where learning jumps: the two thresholds in `α` of the Bayes optimum, and their phase diagram (section 7)."""
+
+from collections.abc import Callable, Iterable
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float
+
+from ..estimate import Estimate
+from ..tasks import AbstractTask
+from .evidence import Points
+from .optimal import FixedPoint, Solvable, draw, informed, reachable, solvable
+
+_LOWEST, _HIGHEST, _COARSE = 2.0**-3, 2.0**10, 14  # the α searched, and how many to begin with
+_TOLERANCE = 0.005  # relative width of the bracket in which a threshold is left
+_FEWER = 2  # halvings of the points
+_SAMPLING = 0.003  # relative spread of thresholds between seeds, seen at L = 3 and 10
+_LEAST_JUMP = 0.1  # of q_k + q_v; less, within the tolerance of α, is steep but continuous
+_APART = 0.01  # in q_k + q_v: branches closer than this are one
+
+Bracket = tuple[float, float]
+
+
+class Thresholds(eqx.Module):
+    """The `α` above which the optimum has jumped, and the one above which message passing has; `None` without a jump.
+
+    Between the two lies the hard phase. The error covers the bracket that the search ended with, and the sampling.
+    """
+
+    information: Estimate | None
+    algorithmic: Estimate | None
+
+
+class PhaseDiagram(eqx.Module):
+    """Both thresholds along a grid of `ν`, NaN where there is no jump."""
+
+    nu: Float[np.ndarray, " n"]
+    information: Float[np.ndarray, " n"]
+    algorithmic: Float[np.ndarray, " n"]
+
+
+def optimal_thresholds(task: AbstractTask, seed: int = 0) -> Thresholds:
+    """Where the optimum jumps and where message passing does, to one percent.
+
+    Without noise the jump is the exact recovery of `v*`. It is the optimum as soon as it exists, for `α > 1`: near it
+    the free entropy grows like `½(α−1) log 1/(1−q_v)`, without bound. With noise the two branches cross at a finite
+    free entropy, or there is one branch only and nothing jumps; of several jumps the largest counts.
+    """
+    task = solvable(task)
+    points = draw(task, seed, _FEWER)
+    if task.noise == 0.0:
+        return Thresholds(Estimate(1.0, 0.0), _middle(_recovery(task, points)))
+    algorithmic = _fold(task, points)
+    if algorithmic is None:
+        return Thresholds(None, None)
+    return Thresholds(_middle(_crossing(task, points, algorithmic)), _middle(algorithmic))
+
+
+def optimal_phase_diagram(task: AbstractTask, nu: Iterable[float], seed: int = 0) -> PhaseDiagram:
+    """The thresholds of the task at each strength `ν` of its signal."""
+    task = solvable(task)
+    grid = [type(task)(each, task.length, task.noise) for each in nu]
+    found = [optimal_thresholds(each, seed) for each in grid]
+    return PhaseDiagram(
+        np.array([each.nu for each in grid]),
+        np.array([_number(each.information) for each in found]),
+        np.array([_number(each.algorithmic) for each in found]),
+    )
+
+
+def _number(threshold: Estimate | None) -> float:
+    return np.nan if threshold is None else float(threshold)
+
+
+def _middle(bracket: Bracket | None) -> Estimate | None:
+    if bracket is None:
+        return None
+    low, high = bracket
+    return Estimate((low + high) / 2, (high - low) / 2 + _SAMPLING * high)
+
+
+def _recovery(task: Solvable, points: Points) -> Bracket | None:
+    """Around the least `α` at which message passing finds `v*` exactly."""
+
+    def recovers(alpha: float) -> bool:
+        return float(reachable(task, alpha, points).q_v) == 1.0
+
+    low, high = 1.0, 2.0
+    while not recovers(high):
+        low, high = high, 2 * high
+        if high > _HIGHEST:
+            return None
+    return _bisect(recovers, low, high)
+
+
+def _fold(task: Solvable, points: Points) -> Bracket | None:
+    """Around the `α` where the branch of message passing ends, and another one goes on.
+
+    The interval over which the overlaps change most is halved until it is short enough. If the change is a jump, the
+    branch that it leads to exists before it.
+    """
+    curve = {
+        alpha: reachable(task, alpha, points) for alpha in np.geomspace(_LOWEST, _HIGHEST, _COARSE)
+    }
+    while True:
+        intervals = zip(sorted(curve)[:-1], sorted(curve)[1:], strict=True)
+        low, high = max(intervals, key=lambda ends: _distance(*(curve[end] for end in ends)))
+        if _distance(curve[low], curve[high]) < _LEAST_JUMP:
+            return None
+        if high <= low * (1 + _TOLERANCE):
+            break
+        middle = np.sqrt(low * high)
+        curve[middle] = reachable(task, middle, points)
+    return (low, high) if _distance(curve[low], informed(task, low, points)) > _APART else None
+
+
+def _crossing(task: Solvable, points: Points, fold: Bracket) -> Bracket:
+    """Around the `α` before the fold from which the informed branch has the larger free entropy."""
+
+    def crossed(alpha: float) -> bool:
+        low, high = (branch(task, alpha, points) for branch in (reachable, informed))
+        better = float(high.free_entropy) > float(low.free_entropy)
+        return better and _distance(low, high) > _APART
+
+    return _bisect(crossed, _LOWEST, fold[0]) if crossed(fold[0]) else fold
+
+
+def _distance(left: FixedPoint, right: FixedPoint) -> float:
+    return sum(abs(float(a) - float(b)) for a, b in ((left.q_k, right.q_k), (left.q_v, right.q_v)))
+
+
+def _bisect(holds: Callable[[float], bool], low: float, high: float) -> Bracket:
+    """Around the place from which `holds` is true, known to be false at `low` and true at `high`."""
+    while high > low * (1 + _TOLERANCE):
+        middle = np.sqrt(low * high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high

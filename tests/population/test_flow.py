@@ -1,0 +1,202 @@
+"""Gradient flow: against descent on long vectors, and by the identities of section 5."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.population.flow import risk_at
+from attnrisk.population.overlaps import overlaps_of, vectors_of
+from attnrisk.population.risk import as_arrays, light_plan, risk
+
+TASK = ar.SpikedSLR(2.0, 10)
+OPTIMUM = ar.aligned(np.sqrt(2.0))
+START = jax.tree.map(
+    float, jax.tree.map(lambda leaf: leaf[0], ar.random_starts(jax.random.key(3), 1))
+)
+TIMES = np.array([0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
+
+
+def _gradient(task, attention, scale=4.0):
+    """The seven partial derivatives of the risk, at the overlaps."""
+    problem = as_arrays((task, attention, light_plan(task, attention, scale, scale)))
+
+    @eqx.filter_jit
+    def compiled(problem, vector):
+        task, attention, how = problem
+        return jax.grad(lambda vector: risk(task, attention, ar.Overlaps(*vector), how))(vector)
+
+    return lambda vector: compiled(problem, vector)
+
+
+def _as_vector(overlaps):
+    return jnp.array(jax.tree.leaves(overlaps), float)
+
+
+def _velocity(overlaps, slopes):
+    """Section 5, word for word."""
+    m_kk, m_kv, m_vk, m_vv, q_kk, q_kv, q_vv = overlaps
+    e_mkk, e_mkv, e_mvk, e_mvv, e_qkk, e_qkv, e_qvv = slopes
+    return np.array(
+        [
+            -(e_mkk + 2 * e_qkk * m_kk + e_qkv * m_vk),
+            -(e_mkv + 2 * e_qkk * m_kv + e_qkv * m_vv),
+            -(e_mvk + 2 * e_qvv * m_vk + e_qkv * m_kk),
+            -(e_mvv + 2 * e_qvv * m_vv + e_qkv * m_kv),
+            -2 * (e_mkk * m_kk + e_mkv * m_kv + 2 * e_qkk * q_kk + e_qkv * q_kv),
+            -(e_mkk * m_vk + e_mkv * m_vv + 2 * e_qkk * q_kv + e_qkv * q_vv)
+            - (e_mvk * m_kk + e_mvv * m_kv + 2 * e_qvv * q_kv + e_qkv * q_kk),
+            -2 * (e_mvk * m_vk + e_mvv * m_vv + 2 * e_qvv * q_vv + e_qkv * q_kv),
+        ]
+    )
+
+
+def test_overlaps_move_as_the_seven_equations_say():
+    vectors = jnp.array([[0.7, 0.3, 0.5, 0.0], [-0.4, 0.8, 0.2, 0.6]])
+    how = light_plan(TASK, ar.Softmax(), 2.0, 2.0)
+    slope = -jax.grad(risk_at)(vectors.ravel(), TASK, ar.Softmax(), how).reshape(2, 4)
+    _, moved = jax.jvp(overlaps_of, (vectors,), (slope,))
+    overlaps = _as_vector(overlaps_of(vectors))
+    expected = _velocity(overlaps, _gradient(TASK, ar.Softmax(), 2.0)(overlaps))
+    np.testing.assert_allclose(_as_vector(moved), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("attention", [ar.Softmax(), ar.Linear()], ids=lambda a: a.name)
+def test_follows_descent_on_vectors(attention):
+    """Runge–Kutta on `k, v ∈ R^400`, whose gradient is made of four vectors and seven partial derivatives."""
+    gradient, dim = _gradient(TASK, attention), 400
+    frame = np.linalg.qr(np.random.default_rng(0).normal(size=(dim, 4)))[0].T * np.sqrt(dim)
+    teacher = frame[:2]
+    student = np.asarray(vectors_of(START)) @ frame
+
+    def overlaps(student):
+        m, q = student @ teacher.T / dim, student @ student.T / dim
+        return np.array([*m.ravel(), q[0, 0], q[0, 1], q[1, 1]])
+
+    def slope(student):
+        m_kk, m_kv, m_vk, m_vv, q_kk, q_kv, q_vv = np.asarray(gradient(overlaps(student)))
+        along = np.array([[m_kk, m_kv], [m_vk, m_vv]]) @ teacher
+        return -(along + np.array([[2 * q_kk, q_kv], [q_kv, 2 * q_vv]]) @ student)
+
+    flow = ar.gradient_flow(TASK, attention, START, TIMES, accuracy=1e-7)
+    recorded = np.array(jax.tree.leaves(flow.overlaps))
+    np.testing.assert_allclose(recorded[:, 0], overlaps(student), atol=1e-12)
+    stable = 0.004 if attention.name == "linear" else 0.2
+    for column in range(1, 5):
+        begin, end = TIMES[column - 1 : column + 1]
+        count = int(np.ceil((end - begin) / stable))
+        step = (end - begin) / count
+        for _ in range(count):
+            a = slope(student)
+            b = slope(student + step / 2 * a)
+            c = slope(student + step / 2 * b)
+            d = slope(student + step * c)
+            student = student + step / 6 * (a + 2 * b + 2 * c + d)
+        np.testing.assert_allclose(recorded[:, column], overlaps(student), atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def path():
+    return ar.gradient_flow(TASK, ar.Softmax(), START, np.linspace(0.0, 60.0, 241), accuracy=1e-6)
+
+
+def test_risk_falls_by_the_squared_gradient(path):
+    risks, squares = np.asarray(path.risk.value), np.asarray(path.gradient_norm) ** 2
+    assert np.all(np.diff(risks) < 0)
+    step = path.times[2] - path.times[0]
+    lost = risks[:-2:2] - risks[2::2]
+    simpson = step / 6 * (squares[:-2:2] + 4 * squares[1::2] + squares[2::2])
+    np.testing.assert_allclose(lost, simpson, rtol=1e-4, atol=1e-7)
+
+
+def test_residuals_stay_positive(path):
+    for column in range(path.times.size):
+        overlaps = jax.tree.map(lambda leaf: float(leaf[column]), path.overlaps)  # noqa: B023
+        assert np.linalg.eigvalsh(overlaps.residual)[0] >= -1e-12
+
+
+def test_many_runs_reach_the_bayes_risk():
+    flow = ar.gradient_flow(TASK, ar.Softmax(), ar.random_starts(jax.random.key(0), 6), [1e5])
+    assert flow.result.tolist() == ["converged"] * 6
+    np.testing.assert_allclose(flow.end_risk.value, float(ar.bayes_risk(TASK).value), atol=1e-9)
+    assert np.all(flow.end_time < 1e5)
+    assert np.all(flow.gradient_norm < 1e-6)
+
+
+def test_a_run_does_not_depend_on_the_others():
+    starts = jax.tree.map(lambda *leaves: np.array(leaves), START, OPTIMUM)
+    both = ar.gradient_flow(TASK, ar.Linear(), starts, TIMES)
+    alone = ar.gradient_flow(TASK, ar.Linear(), START, TIMES)
+    np.testing.assert_allclose(both.risk.value[0], alone.risk.value, rtol=1e-12)
+    assert np.shape(alone.risk.value) == TIMES.shape
+    assert np.shape(alone.end_time) == ()
+
+
+def test_stays_at_the_optimum():
+    flow = ar.gradient_flow(TASK, ar.Softmax(), OPTIMUM, TIMES)
+    assert flow.result == "converged"
+    np.testing.assert_allclose(flow.overlaps.m_kk, np.sqrt(2.0), atol=1e-6)
+    np.testing.assert_allclose(flow.risk.value, float(ar.bayes_risk(TASK).value), atol=1e-9)
+
+
+def test_sign_of_the_label_is_a_convention():
+    """`v, v*, y → −v, −v*, −y`: the overlaps with one `v` change sign, the risk does not."""
+    mirrored = {
+        name: -value for name, value in START.as_dict().items() if name in ("m_kv", "m_vk", "q_kv")
+    }
+    other = ar.Overlaps(**(START.as_dict() | mirrored))
+    first, second = (ar.gradient_flow(TASK, ar.Softmax(), it, TIMES) for it in (START, other))
+    np.testing.assert_allclose(first.risk.value, second.risk.value, rtol=1e-9)
+    np.testing.assert_allclose(first.overlaps.m_vk, -second.overlaps.m_vk, atol=1e-9)
+    np.testing.assert_allclose(first.overlaps.m_vv, second.overlaps.m_vv, atol=1e-9)
+
+
+def test_a_free_bias_flows_too():
+    flow = ar.gradient_flow(ar.SpikedSLR(2.0, 3), ar.Erf(), START, [1e5])
+    best = ar.population_minimum(ar.SpikedSLR(2.0, 3), ar.Erf())
+    assert flow.result == "converged"
+    np.testing.assert_allclose(flow.end_risk.value, float(best.risk.value), atol=1e-8)
+    np.testing.assert_allclose(flow.end_bias, float(best.attention.bias), atol=1e-3)
+
+
+def test_selected_task():
+    task = ar.MaxSLR(1.5, 3)
+    flow = ar.gradient_flow(task, ar.Softmax(), START, [1e5], accuracy=1e-2)
+    assert flow.result == "converged"
+    np.testing.assert_allclose(flow.end_risk.value, float(ar.bayes_risk(task).value), atol=1e-7)
+    np.testing.assert_allclose(flow.end.m_kk, 1.5, atol=1e-3)
+
+
+def test_says_why_it_stopped():
+    short = ar.gradient_flow(TASK, ar.Linear(), START, [0.0, 1.0])
+    assert short.result == "time over"
+    assert float(short.end_time) == 1.0
+    swapped = ar.Overlaps(m_kv=1.0, m_vk=1.0, q_kk=1.0, q_vv=1.0)
+    gone = ar.gradient_flow(TASK, ar.Linear(), swapped, [1e7], accuracy=1e-2)
+    assert gone.result == "left the domain"
+    assert float(gone.end.q_kk) > 800
+    assert float(gone.end_time) < 1e7
+    beyond = ar.gradient_flow(TASK, ar.Softmax(), ar.aligned(100.0), [1.0])
+    assert beyond.result == "left the domain"
+    assert float(beyond.end_time) == 0.0
+
+
+@pytest.mark.parametrize("times", [[], [1.0, 0.5], [-1.0, 2.0], [np.nan], [np.inf], [[1.0]]])
+def test_bad_times_are_refused(times):
+    with pytest.raises(ValueError, match="times"):
+        ar.gradient_flow(TASK, ar.Linear(), START, times)
+
+
+def test_bad_starts_are_refused():
+    with pytest.raises(ValueError, match="positive semidefinite"):
+        ar.gradient_flow(TASK, ar.Linear(), ar.Overlaps(*[np.array([1.0, 0.1])] * 7))
+    with pytest.raises(ValueError, match="runs"):
+        ar.random_starts(jax.random.key(0), 0)
+    with pytest.raises(ValueError, match="size"):
+        ar.random_starts(jax.random.key(0), 2, -0.1)
+    with pytest.raises(ValueError, match="tolerance"):
+        ar.gradient_flow(TASK, ar.Linear(), START, tolerance=0.0)
+    with pytest.raises(ValueError, match="exact"):
+        ar.gradient_flow(TASK, ar.Sparsemax(), START)

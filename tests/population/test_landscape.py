@@ -1,0 +1,74 @@
+"""Minima and saddles of the risk, and how often gradient flow finds which."""
+
+import jax
+import numpy as np
+import pytest
+from jax.scipy.special import erf
+
+import attnrisk as ar
+
+SPIKED = ar.SpikedSLR(2.0, 10)
+
+
+@pytest.mark.parametrize("attention", [ar.Softmax(), ar.Linear(), ar.Erf()], ids=lambda a: a.name)
+def test_well_matched_minima_are_minima(attention):
+    found = ar.matched_minimum(SPIKED, attention)
+    assert found.kind == "minimum"
+    assert found.eigenvalues[0] > 0.01
+    assert found.gradient_norm < 1e-6
+
+
+def test_curvature_against_differences_of_the_risk():
+    """Along `m_vv` the risk is a parabola, whose curvature the Hessian must hold."""
+    found = ar.certify(SPIKED, ar.Linear(), ar.aligned(0.0, 1.0))
+    below, at, above = (
+        float(ar.population_risk(SPIKED, ar.Linear(), ar.aligned(0.0, m)).value)
+        for m in (0.9, 1.0, 1.1)
+    )
+    assert found.kind == "not stationary"
+    curvature = (below + above - 2 * at) / 0.01
+    assert found.eigenvalues[0] <= curvature <= found.eigenvalues[-1]
+
+
+def test_softmax_is_trapped_among_ten_tokens_and_not_among_three():
+    trap = ar.mismatched_minimum(SPIKED, ar.Softmax())
+    assert trap.kind == "minimum"
+    assert not trap.matched
+    assert trap.eigenvalues[0] > 1e-3
+    assert abs(float(trap.risk.value) - 0.931) < 5e-4
+    escaped = ar.mismatched_minimum(ar.SpikedSLR(2.0, 3), ar.Softmax())
+    assert escaped.matched
+    np.testing.assert_allclose(
+        escaped.risk.value, ar.bayes_risk(ar.SpikedSLR(2.0, 3)).value, atol=1e-9
+    )
+
+
+def test_linear_attention_goes_on_along_a_valley():
+    """`k = a v*`, `v = b k*` with `ab` fixed and `a → ∞` predicts `Σ z*χ*`: its best multiple has a closed form."""
+    spiked = ar.mismatched_minimum(SPIKED, ar.Linear())
+    assert spiked.kind == "not attained"
+    assert abs(float(spiked.risk.value) - 10 / 12) < 10 * float(spiked.risk.error) < 1e-6
+    task = ar.MaxSLR(2.0, 10)
+    found = ar.mismatched_minimum(task, ar.Linear())
+    limit = 1 - ar.mean_relevant_field(task) ** 2 / 10
+    assert found.kind == "not attained"
+    assert abs(float(found.risk.value) - limit) < 10 * float(found.risk.error) < 1e-4
+
+
+def test_a_saddle_shows_the_way_down():
+    """With `h(0) = 0` nothing moves at `k = v = 0`, but a step of both leads down."""
+    odd = ar.Elementwise(erf)
+    found = ar.certify(SPIKED, odd, ar.Overlaps())
+    assert found.kind == "saddle"
+    assert found.gradient_norm < 1e-12
+    lower = ar.population_risk(SPIKED, odd, found.escape)
+    assert float(lower.value) < float(found.risk.value) - 1e-3
+
+
+def test_basins_count_every_run():
+    small = ar.basins(SPIKED, ar.Linear(), jax.random.key(0), runs=12, size=0.1)
+    assert (small.matched, small.mismatched, small.unfinished) == (12, 0, 0)
+    large = ar.basins(SPIKED, ar.Linear(), jax.random.key(0), runs=12, size=1.0)
+    assert large.matched + large.mismatched + large.unfinished == 12
+    assert large.matched < 12
+    assert 0 < large.matched_fraction.error < 0.2

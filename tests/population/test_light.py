@@ -1,0 +1,84 @@
+"""The cheap rule that flows are integrated with, against the one that risks are reported with."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import TASKS
+
+import attnrisk as ar
+from attnrisk.population.overlaps import overlaps_of, vectors_of
+from attnrisk.population.risk import as_arrays, light_plan, plan, risk
+
+SCALE = 2.0
+CASES = [
+    *(("spiked", name) for name in ("softmax", "softplus", "taylor-2", "softmax-1", "sigmoid")),
+    ("spiked", "relu"),
+    ("spiked-spread", "softmax"),
+    ("spiked-spread", "erf"),
+    ("max", "softmax"),
+    ("max", "linear"),
+    ("max-hard", "softplus"),
+]
+
+
+@eqx.filter_jit
+def _expand(problem, vectors):
+    task, attention, how = problem
+    return jax.value_and_grad(lambda y: risk(task, attention, overlaps_of(y), how))(vectors)
+
+
+@eqx.filter_jit
+def _hessian(problem, state):
+    def gradient(state):
+        return _expand(problem, state.reshape(2, 4))[1].ravel()
+
+    return jax.jacfwd(gradient)(state)
+
+
+def _vectors(rng):
+    k, v = rng.normal(size=(2, 4))
+    return jnp.array([0.9 * SCALE * k / np.linalg.norm(k), v])
+
+
+@pytest.mark.parametrize(("task", "name"), CASES)
+def test_agrees_with_the_full_rule(task, name, rng):
+    task, attention = TASKS[task], ar.attention(name)
+    full, light = (
+        as_arrays((task, attention, how))
+        for how in (plan(task, attention, SCALE, SCALE), light_plan(task, attention, SCALE, SCALE))
+    )
+    for _ in range(3):
+        vectors = _vectors(rng)
+        value, gradient = _expand(light, vectors)
+        exact_value, exact_gradient = _expand(full, vectors)
+        np.testing.assert_allclose(value, exact_value, rtol=1e-7, atol=2e-8)
+        np.testing.assert_allclose(gradient, exact_gradient, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(("task", "name"), [("spiked", "relu"), ("max", "softmax"), ("max", "erf")])
+@pytest.mark.parametrize("residual", [0.5, 1e-3])
+def test_hessian_against_differences_of_the_gradient(task, name, residual):
+    task, attention = TASKS[task], ar.attention(name)
+    problem = as_arrays((task, attention, light_plan(task, attention, SCALE, SCALE)))
+    state = jnp.array([1.1, 0.3 * residual, residual, 0.0, -0.2, 0.8, 0.3, 0.4])
+    hessian, step = _hessian(problem, state), 1e-5
+    for i, unit in enumerate(jnp.eye(8)):
+        ahead, behind = (
+            _expand(problem, (state + sign * step * unit).reshape(2, 4))[1] for sign in (1, -1)
+        )
+        np.testing.assert_allclose(hessian[i], (ahead - behind).ravel() / (2 * step), atol=3e-6)
+    np.testing.assert_allclose(hessian, hessian.T, atol=1e-7)
+
+
+def test_vectors_have_the_overlaps_that_they_were_made_from(rng):
+    vectors = jnp.asarray(rng.normal(size=(2, 7)))
+    overlaps = overlaps_of(vectors)
+    again = overlaps_of(vectors_of(overlaps))
+    np.testing.assert_allclose(jax.tree.leaves(again), jax.tree.leaves(overlaps), atol=1e-14)
+
+
+def test_general_attentions_are_refused():
+    with pytest.raises(ValueError, match="attention = sparsemax is not allowed"):
+        light_plan(TASKS["spiked"], ar.attention("sparsemax"), SCALE, SCALE)
