@@ -1,6 +1,7 @@
 """The figures: their numbers agree with what is known, and their files are what they say."""
 
 import csv
+from dataclasses import astuple, fields
 from math import log
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.image import imread
 
 import attnrisk as ar
 from attnrisk.studies import figures
-from attnrisk.studies.figures import figure2, haystack, style
+from attnrisk.studies.figures import descent, figure2, figure4, figure5, flow, haystack, style
 from attnrisk.studies.figures.rows import BAYES, FLOOR, Question, Row, answer, answers
 
 COLUMNS = "task nu length attention risk error attained bayes_risk bayes_error excess m_kk bias"
@@ -93,10 +94,25 @@ def test_questions_cover_every_panel():
         assert min(abs(signal - c) for c in haystack.SIGNALS) < 1e-12
 
 
+@pytest.fixture
+def unworked(monkeypatch):
+    """Figures whose rows cost nothing."""
+    for module in (figure2, haystack):
+        monkeypatch.setattr(module, "answers", lambda asked, _: [made_up(q) for q in asked])
+    monkeypatch.setattr(
+        figure4, "answered", lambda work, asked, _: [made_up_ends(q) for q in asked]
+    )
+    monkeypatch.setattr(
+        figure5, "answered", lambda work, asked, _: [made_up_points(q) for q in asked]
+    )
+    monkeypatch.setattr(flow, "records", made_up_path)
+    monkeypatch.setattr(descent, "records", made_up_descent)
+
+
+@pytest.mark.usefixtures("unworked")
 @pytest.mark.parametrize("name", figures.NAMES)
-def test_draw_writes_the_picture_its_data_and_its_caption(name, tmp_path, monkeypatch):
+def test_draw_writes_the_picture_its_data_and_its_caption(name, tmp_path):
     module = figures._MODULES[name]
-    monkeypatch.setattr(module, "answers", lambda asked, _: [made_up(q) for q in asked])
     files = figures.draw(name, tmp_path / "new", quick=True)
     assert [path.suffix for path in files] == [".pdf", ".png", ".csv", ".txt"]
     pdf, png, data, caption = files
@@ -104,12 +120,17 @@ def test_draw_writes_the_picture_its_data_and_its_caption(name, tmp_path, monkey
     assert b"/FontFile2" in pdf.read_bytes()  # TrueType, embedded
     picture = imread(png)[..., :3]
     assert picture.shape[1] >= 1400
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 500
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 200
     with data.open(encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
-    assert list(table[0]) == COLUMNS.split()
-    assert [float(line["risk"]) for line in table] == [row.risk for row in module.compute(True)]
+        head, *table = list(csv.reader(file))
+    rows = module.compute(True)
+    assert head == [field.name for field in fields(rows[0])]
+    assert table == [["" if x is None else str(x) for x in astuple(row)] for row in rows]
     assert caption.read_text(encoding="utf-8") == module.CAPTION
+
+
+def test_columns():
+    assert [field.name for field in fields(Row)] == COLUMNS.split()
 
 
 def made_up(question):
@@ -117,6 +138,40 @@ def made_up(question):
     risk = 1 / (1 + question.nu + len(question.attention) / 30)
     inputs = question.task, question.nu, question.length, question.attention
     return Row(*inputs, risk, 1e-12, question.nu < 5, risk, 0.0, 0.0, 1.0, 0.0)
+
+
+def made_up_ends(question):
+    """Rows of figure 4: one run of the strongest signal does not converge."""
+    inputs = question.task, question.nu, question.length, question.attention
+    names = ("m_kk", *figure4.SHOWN)
+    counts = figure4.RUNS, int(question.nu == 2)
+    return [figure4.Row(*inputs, name, 0.5, 0.4, 0.6, -0.2, 0.3, *counts) for name in names]
+
+
+def made_up_points(question, kinds=tuple(figure5._MARKS)):
+    """Rows of figure 5, of all kinds in turn."""
+    inputs = question.task, question.nu, question.length, question.attention
+    kind = kinds[len(question.attention) % len(kinds)]
+    overlaps = [0.0] * 7
+    return [
+        figure5.Row(*inputs, figure5.WELL, 0.5, 1e-12, "minimum", None, None, *overlaps),
+        figure5.Row(*inputs, figure5.MIS, 0.9, 1e-12, kind, 0.1, None, *overlaps),
+    ]
+
+
+def made_up_path(times):
+    """Rows of the flow: one run that converges, and one that does not."""
+    ends = {"random": ("converged", 100.0), "swapped": ("time over", 1e5)}
+    return [
+        flow.Row(start, *ends[start], 0.6, float(time), 0.9, 1e-12, *[0.1] * 7, 1e-3)
+        for start in flow.STARTS
+        for time in times
+    ]
+
+
+def made_up_descent(name, setting):
+    """Rows of the descent: nothing moves."""
+    return [descent.Row(name, step, 0.1, *[0.5, 0.4, 0.6] * 3, 0.3, 1.0) for step in (0, 10, 20)]
 
 
 def test_a_limit_that_is_not_attained_is_an_open_circle():
@@ -134,8 +189,63 @@ def test_a_limit_that_is_not_attained_is_an_open_circle():
 
 
 def test_an_unknown_figure_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="one of 2, haystack"):
+    with pytest.raises(ValueError, match="one of 2, 4, 5, haystack, flow, descent"):
         figures.draw("3", tmp_path)
+
+
+def crosses(axes):
+    return [line for line in axes.lines if line.get_marker() == "x" and line.get_xdata().size]
+
+
+def test_ends_of_linear_attention_are_well_matched():
+    rows = figure4.ends(Question("spiked", 2.0, "10", "linear"))
+    found = {row.parameter: row for row in rows}
+    assert list(found) == ["m_kk", *figure4.SHOWN]
+    assert found["m_kk"].mean == pytest.approx(0.9 * 2**0.5, abs=1e-3)
+    assert found["m_vv"].mean == pytest.approx(0.0847457627, abs=1e-5)
+    for row in rows:
+        assert (row.runs, row.unconverged) == (20, 0)
+        assert row.low <= row.mean <= row.high
+        assert row.start_low < row.start_high
+    for name in ("m_kv", "m_vk", "R_kk", "R_kv", "R_vv"):
+        assert max(abs(found[name].low), abs(found[name].high)) < 1e-4
+
+
+def test_figure4_asks_for_every_panel():
+    asked = figure4.questions(figure4._NU)
+    assert {(q.task, q.attention) for q in asked} == {
+        (task, name) for task in figure4.TASKS for name in figure4.ATTENTIONS
+    }
+    assert figure4.RUNS >= 20
+
+
+def test_unconverged_runs_are_crosses():
+    grid = {"spiked": (1.0, 2.0), "max": (1.0, 1.5)}
+    drawn = figure4.plot([row for q in figure4.questions(grid) for row in made_up_ends(q)])
+    spiked, selected = np.split(np.array(drawn.axes), 2)
+    assert all(len(crosses(axes)) == len(figure4.ATTENTIONS) for axes in spiked)
+    assert not any(crosses(axes) for axes in selected)
+    assert "unconverged runs" in [text.get_text() for text in drawn.legends[0].texts]
+
+
+def test_a_flow_that_escapes_is_not_joined_to_the_trap():
+    grid = {"spiked": (1.0, 2.0, 3.0), "max": (1.0,)}
+    rows = [
+        row
+        for q in figure5.questions(figure5.ATTENTIONS, grid)
+        for row in made_up_points(q, ("minimum" if q.nu > 1 else figure5.ESCAPED,))
+    ]
+    figure = figure5.plot(rows)
+    dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert [list(line.get_xdata()) for line in dashed] == [[2.0, 3.0]] * len(figure5.ATTENTIONS)
+    named = [text.get_text() for text in figure.legends[0].texts]
+    assert "escapes to the well-matched" in named
+    assert "saddle" not in named
+
+
+def test_the_mark_says_whether_a_flow_came_to_rest():
+    panels = flow.plot(made_up_path(np.geomspace(0.1, 1e5, 5))).axes
+    assert [len(crosses(axes)) for axes in panels] == [0, 1, 0, 4]
 
 
 def test_every_attention_of_the_catalogue_has_a_line_of_its_own():

@@ -11,10 +11,21 @@ import typer
 from .._check import Refusal
 from .attentions import attentions
 from .bayes import bayes
+from .erm import erm
 from .figure import figure
+from .flow import flow
+from .optimal import optimal
 from .population import population
 
-COMMANDS: tuple[Callable[..., None], ...] = (bayes, population, attentions, figure)
+COMMANDS: tuple[Callable[..., None], ...] = (
+    bayes,
+    population,
+    flow,
+    erm,
+    optimal,
+    attentions,
+    figure,
+)
 
 app = typer.Typer(
     add_completion=False,

@@ -11,7 +11,10 @@ from .progress import working
 
 
 def figure(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which figure: 2, haystack, …")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Which figure: 2, 4, 5, haystack, flow or descent."),
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer points, for a first look in little time.")
     ] = False,

@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from ..attention import AbstractAttention
+    from ..population import Overlaps
     from ..tasks import MaxSLR, SpikedSLR
 
 TaskName = Annotated[
@@ -48,6 +49,14 @@ Spread = Annotated[
         show_default=False,
     ),
 ]
+Alpha = Annotated[
+    str,
+    typer.Option(
+        metavar="NUMBER",
+        help="Sequences to learn from, per dimension: α = N/D > 0.",
+        show_default=False,
+    ),
+]
 Attentions = Annotated[
     list[str],
     typer.Option(
@@ -55,6 +64,10 @@ Attentions = Annotated[
         metavar="NAME",
         help="A name that `attnrisk attentions` lists, several of them (repeat, or a,b), or all.",
     ),
+]
+AttentionName = Annotated[
+    str,
+    typer.Option("--attention", metavar="NAME", help="A name that `attnrisk attentions` lists."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object in place of a table.")]
 
@@ -64,7 +77,7 @@ def _overlap(meaning: str) -> Any:
         metavar="NUMBER",
         help=meaning,
         show_default=False,
-        rich_help_panel="Overlaps: give any to evaluate the risk there, those left out being 0",
+        rich_help_panel="Overlaps: give any to look, or to start, there; those left out are 0",
     )
 
 
@@ -92,6 +105,29 @@ def read_task(
     if kind is not SpikedSLR:
         raise refuse("spread", spread, f"left out where the task is {name}")
     return SpikedSLR(nu, law, noise, spread)
+
+
+def read_whole(name: str, word: str, least: int, most: int) -> int:
+    """A whole number in this range."""
+    from .._check import refuse
+
+    allowed = f"a whole number from {least} to {most}"
+    try:
+        number = int(word)
+    except ValueError:
+        raise refuse(name, repr(word), allowed) from None
+    if not least <= number <= most:
+        raise refuse(name, number, allowed)
+    return number
+
+
+def read_overlaps(given: dict[str, str | None]) -> Overlaps | None:
+    """The overlaps, or `None` where no one was given."""
+    from .._check import real
+    from ..population import Overlaps
+
+    numbers = {name: real(name, word) for name, word in given.items() if word is not None}
+    return Overlaps(**numbers) if numbers else None
 
 
 def read_attentions(words: Iterable[str]) -> list[AbstractAttention]:

@@ -21,6 +21,7 @@ from .options import (
     Spread,
     TaskName,
     read_attentions,
+    read_overlaps,
     read_task,
 )
 from .output import (
@@ -104,7 +105,7 @@ def population(
     with working("population risk") as report:
         problem = read_task(task, nu, length, noise, spread)
         students = read_attentions(attention)
-        overlaps = _read_overlaps(given)
+        overlaps = read_overlaps(given)
         answers = _answers(problem, students, overlaps, report)
     if as_json:
         _print_fields(problem, answers)
@@ -112,14 +113,6 @@ def population(
         print_rich(_panel(problem, answers[0], overlaps is not None))
     else:
         print_rich(_table(problem, answers, overlaps is not None))
-
-
-def _read_overlaps(given: dict[str, str | None]) -> Overlaps | None:
-    from .._check import real
-    from ..population import Overlaps
-
-    numbers = {name: real(name, word) for name, word in given.items() if word is not None}
-    return Overlaps(**numbers) if numbers else None
 
 
 def _answers(

@@ -1,14 +1,20 @@
 """Finite data, `α = N/D`: fixed points of the high-dimensional limit (sections 6 and 7 of docs/theory.md)."""
 
+from .erm import ERMAsymptotics, Ridge, erm_asymptotics
 from .optimal import FixedPoint, OptimalAsymptotics, optimal_asymptotics
 from .thresholds import PhaseDiagram, Thresholds, optimal_phase_diagram, optimal_thresholds
+from .tuning import tuned_erm_asymptotics
 
 __all__ = [
+    "ERMAsymptotics",
     "FixedPoint",
     "OptimalAsymptotics",
     "PhaseDiagram",
+    "Ridge",
     "Thresholds",
+    "erm_asymptotics",
     "optimal_asymptotics",
     "optimal_phase_diagram",
     "optimal_thresholds",
+    "tuned_erm_asymptotics",
 ]

@@ -6,11 +6,18 @@ from types import ModuleType
 from matplotlib.figure import Figure
 
 from ..._check import one_of
-from . import figure2, haystack
+from . import descent, figure2, figure4, figure5, flow, haystack
 from .rows import Progress, write_csv
 from .style import RESOLUTION, context
 
-_MODULES: dict[str, ModuleType] = {"2": figure2, "haystack": haystack}
+_MODULES: dict[str, ModuleType] = {
+    "2": figure2,
+    "4": figure4,
+    "5": figure5,
+    "haystack": haystack,
+    "flow": flow,
+    "descent": descent,
+}
 
 NAMES: tuple[str, ...] = tuple(_MODULES)
 

@@ -6,12 +6,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import astuple, dataclass, fields
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ...attention import attention
 from ...population import bayes_risk, elementwise_floor, population_minimum
 from ...tasks import AbstractPlanted, AbstractSelected, MaxSLR, SpikedSLR, parse_lengths
 
 Progress = Callable[[str, int, int], None]
+_Answer = TypeVar("_Answer")
 
 # Two lines that are not attentions: what nobody can beat, and what nobody who looks at one token at a time can.
 BAYES, FLOOR = "bayes", "element-wise floor"
@@ -36,6 +38,11 @@ class Question:
     nu: float
     length: str
     attention: str
+
+    @property
+    def problem(self) -> AbstractPlanted | AbstractSelected:
+        """The task itself."""
+        return _TASKS[self.task](self.nu, parse_lengths(self.length))
 
     @property
     def compiled_with(self) -> tuple[str, str, bool]:
@@ -67,7 +74,7 @@ class Row:
 
 def answer(question: Question) -> Row:
     """The least risk, and the Bayes risk beside it."""
-    task = _TASKS[question.task](question.nu, parse_lengths(question.length))
+    task = question.problem
     bayes = bayes_risk(task)
     found: tuple[float | None, float | None] = (None, None)
     attained = True
@@ -87,18 +94,27 @@ def answer(question: Question) -> Row:
 
 def answers(questions: Iterable[Question], progress: Progress | None = None) -> list[Row]:
     """The rows, in the order of the questions."""
+    return answered(answer, questions, progress)
+
+
+def answered(
+    work: Callable[[Question], _Answer],
+    questions: Iterable[Question],
+    progress: Progress | None = None,
+) -> list[_Answer]:
+    """What `work` makes of each question, in their order, two at a time."""
     questions = list(questions)
     pool = ThreadPoolExecutor(_THREADS)
     try:
-        jobs = {pool.submit(answer, question): question for question in _interleaved(questions)}
+        jobs = {pool.submit(work, question): question for question in _interleaved(questions)}
         for done, job in enumerate(as_completed(jobs), start=1):
             job.result()
             if progress is not None:
                 progress(_label(jobs[job]), done, len(jobs))
     finally:
         pool.shutdown(cancel_futures=True)
-    rows = {question: job.result() for job, question in jobs.items()}
-    return [rows[question] for question in questions]
+    found = {question: job.result() for job, question in jobs.items()}
+    return [found[question] for question in questions]
 
 
 def _interleaved(questions: Iterable[Question]) -> list[Question]:
@@ -114,9 +130,9 @@ def _label(question: Question) -> str:
     return f"{question.attention}, {question.task}"
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """One line per row, with all digits of every number."""
+def write_csv(rows: Sequence[Any], path: Path) -> None:
+    """One line per row, with all digits of every number; the rows are of one dataclass."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(field.name for field in fields(Row))
+        table.writerow(field.name for field in fields(rows[0]))
         table.writerows(map(astuple, rows))

@@ -1,0 +1,281 @@
+"""Figure 3: the test risk after learning from finite data, with the best ridges, against the Bayes optimum."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+
+from ...attention import AbstractAttention, attention
+from ...estimate import Estimate
+from ...learning import FixedPoint, optimal_asymptotics, optimal_thresholds
+from ...learning.erm import ERMAsymptotics, Ridge
+from ...learning.tuning import tuned_erm_asymptotics
+from ...population import population_minimum
+from .rows import BAYES, Progress, Question, answered
+from .style import GREY, INK, WIDTH, Line, line, smooth
+
+STEM = "figure3"
+
+CAPTION = """\
+Test risk after learning from N = αD sequences of L = 3 tokens, D to infinity, by minimising the empirical risk of \
+softmax and of linear attention, with the two ridges of least test risk that were found between 10⁻³ and 10³. \
+Horizontal lines are what each attention has with infinite data. Black is the Bayes optimum: with noiseless labels it \
+jumps at α = 1. In the shaded hard phase message passing, the best fast algorithm that is known, stays on the grey line. \
+Softmax wins once there are data enough, but the two curves cross: with few data linear attention is as good or \
+slightly better (on the spiked task with ν = 2, at α = 0.3, by 0.004 ± 0.001). Bars are one standard error. A point is \
+white inside where replica symmetry is unstable, so that its risk is an approximation. A cross marks a fixed point that \
+did not converge. Ridges are tuned until the slope of the risk in log r is below its standard error, so that those in \
+figure3.csv are rough where the risk is flat. Lines are interpolated between the points.
+"""
+
+ATTENTIONS = ("softmax", "linear")
+LENGTH = "3"
+REACHABLE = "reachable"
+CONVERGED, INFIMUM = "converged", "not attained by any finite k"
+
+_LIMITS: dict[str, Any] = {"softmax": "dashed", "linear": "dotted"}
+_OPTIMUM = Line("Bayes optimum", INK, "solid", 1.2)
+_REACHED = Line("reachable, where below it is hard", GREY, "solid", 1.2)
+_SHADE = "#ececec"
+_JUMP = 1.0  # α at which the optimum of noiseless labels jumps
+_NEAR = 0.005  # relative distance of the points on both sides of a jump
+_SURE = 3.0  # standard errors by which the optimum is out of reach
+
+
+class Grid(NamedTuple):
+    """Panels, the α of the learners and of the optimum, and how many points (of base two) a task is averaged over."""
+
+    panels: tuple[tuple[str, float], ...]
+    alphas: tuple[float, ...]
+    optimal_alphas: tuple[float, ...]
+    log2_points: dict[str, int]
+
+
+def _spaced(count: int) -> tuple[float, ...]:
+    return tuple(np.geomspace(0.3, 20.0, count).tolist())
+
+
+# On the max task a fixed point takes six times as long.
+_FULL = Grid(
+    (("spiked", 1.0), ("spiked", 2.0), ("spiked", 5.0), ("max", 2.0), ("max", inf)),
+    _spaced(10),
+    _spaced(25),
+    {"spiked": 9, "max": 7},
+)
+_QUICK = Grid(_FULL.panels[:2], _spaced(5), _spaced(9), {"spiked": 8})
+
+
+@dataclass(frozen=True)
+class Row:
+    """A point of a curve, which is that of an attention, of the Bayes optimum, or of what algorithms reach.
+
+    `alpha` is infinite where the row is the least population risk, or its infimum. Only learners have ridges
+    and a replicon; where that is above one, replica symmetry is unstable and the risk an approximation.
+    """
+
+    task: str
+    nu: float
+    length: str
+    curve: str
+    alpha: float
+    risk: float
+    error: float
+    result: str
+    ridge_k: float | None = None
+    ridge_v: float | None = None
+    replicon: float | None = None
+
+
+def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+    """The rows of the figure."""
+    return curves(_QUICK if quick else _FULL, progress)
+
+
+def curves(grid: Grid, progress: Progress | None = None) -> list[Row]:
+    """All curves of all panels."""
+
+    def curve(question: Question) -> list[Row]:
+        return optimum(question, grid) if question.attention == BAYES else learned(question, grid)
+
+    return list(chain.from_iterable(answered(curve, questions(grid), progress)))
+
+
+def questions(grid: Grid) -> list[Question]:
+    """A question for each curve; the max task, which is the slowest, first."""
+    return [
+        Question(task, nu, LENGTH, name)
+        for task, nu in grid.panels[::-1]
+        for name in (*ATTENTIONS, BAYES)
+    ]
+
+
+def learned(question: Question, grid: Grid) -> list[Row]:
+    """Test risks with the best ridges, and the limit of infinite data."""
+    task, student = question.problem, attention(question.attention)
+    limit = population_minimum(task, student)
+    reached = CONVERGED if limit.attained else INFIMUM
+    rows = [_row(question, question.attention, inf, limit.risk, reached)]
+    start: Ridge | None = None
+    for alpha in sorted(grid.alphas, reverse=True):
+        found = _tuned(task, student, alpha, grid.log2_points[question.task], start)
+        row = _row(question, question.attention, alpha, found.test_risk, found.result)
+        r_k, r_v = float(found.ridge.k), float(found.ridge.v)
+        rows.append(replace(row, ridge_k=r_k, ridge_v=r_v, replicon=found.replicon))
+        start = found.ridge if found.converged else None
+    return rows
+
+
+def _tuned(
+    task: Any, student: AbstractAttention, alpha: float, log2_points: int, neighbour: Ridge | None
+) -> ERMAsymptotics:
+    """The better of two searches: from the ridges at the next larger α alone, a curve can stay in a side valley."""
+    found = [
+        tuned_erm_asymptotics(task, student, alpha, log2_points=log2_points, start=start)
+        for start in ((None,) if neighbour is None else (None, neighbour))
+    ]
+    return min(found, key=lambda it: (not it.converged, float(it.test_risk)))
+
+
+def optimum(question: Question, grid: Grid) -> list[Row]:
+    """The Bayes optimum and what algorithms reach, also next to where these jump."""
+    task = question.problem
+    jumps = [_JUMP, optimal_thresholds(task).algorithmic]
+    sides = [float(jump) * (1 + side) for jump in jumps if jump for side in (-_NEAR, _NEAR)]
+    rows = []
+    for alpha in sorted({*grid.optimal_alphas, *sides}):
+        found = optimal_asymptotics(task, alpha)
+        rows.append(_branch(question, BAYES, alpha, found.optimum))
+        rows.append(_branch(question, REACHABLE, alpha, found.reachable))
+    return rows
+
+
+def _branch(question: Question, curve: str, alpha: float, point: FixedPoint) -> Row:
+    return _row(question, curve, alpha, point.risk, point.result)
+
+
+def _row(question: Question, curve: str, alpha: float, risk: Estimate, result: str) -> Row:
+    inputs = question.task, question.nu, question.length, curve, float(alpha)
+    return Row(*inputs, float(risk.value), float(risk.error), result)
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """A panel for each task and signal, one legend."""
+    panels = [panel for panel in _FULL.panels if panel in {(row.task, row.nu) for row in rows}]
+    figure = Figure(figsize=(max(1.9 * len(panels), WIDTH), 3.1), layout="constrained")
+    drawn = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (task, nu) in zip(drawn, panels, strict=True):
+        _draw_panel(axes, [row for row in rows if (row.task, row.nu) == (task, nu)])
+        axes.set_title(rf"{task}, $\nu = {_symbol(nu)}$")
+        axes.set_xlabel(r"samples per dimension $\alpha$")
+    first, last = (pick(row.alpha for row in rows if row.alpha < inf) for pick in (min, max))
+    drawn[0].set(xscale="log", xlim=(first / 1.08, last * 1.08), ylim=(-0.02, 1.05))
+    drawn[0].set_ylabel("test risk")
+    drawn[0].xaxis.set_major_locator(FixedLocator([0.3, 1.0, 3.0, 10.0]))
+    drawn[0].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    drawn[0].xaxis.set_minor_locator(NullLocator())
+    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _symbol(nu: float) -> str:
+    return r"\infty" if nu == inf else f"{nu:g}"
+
+
+def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
+    _draw_optimum(axes, _curve(rows, BAYES), _curve(rows, REACHABLE))
+    for name in ATTENTIONS:
+        *curve, limit = _curve(rows, name)
+        axes.axhline(limit.risk, **_limit_style(name))
+        alpha, risk = _smooth(curve)
+        axes.add_line(_line(name).through(alpha, risk))
+        axes.add_collection(_bars(name, curve))
+        axes.add_line(_dots(name, [row for row in curve if not _is_unstable(row)], "full"))
+        axes.add_line(_dots(name, [row for row in curve if _is_unstable(row)], "none"))
+    axes.add_line(_crosses([(row.alpha, row.risk) for row in rows if _is_moving(row)]))
+
+
+def _curve(rows: Sequence[Row], name: str) -> list[Row]:
+    return sorted((row for row in rows if row.curve == name), key=lambda row: row.alpha)
+
+
+def _smooth(curve: Sequence[Row]) -> tuple[Any, Any]:
+    log_alpha, risk = smooth([np.log(row.alpha) for row in curve], [row.risk for row in curve])
+    return np.exp(log_alpha), risk
+
+
+def _draw_optimum(axes: Axes, best: Sequence[Row], reached: Sequence[Row]) -> None:
+    """The optimum before and after its jump, and the hard phase: what lies between it and the reachable."""
+    sides = [[row for row in best if (row.alpha < _JUMP) == before] for before in (True, False)]
+    for side in sides:
+        axes.add_line(_OPTIMUM.through(*_smooth(side)))
+    ends = [sides[0][-1].risk, sides[1][0].risk]
+    axes.add_line(_OPTIMUM._replace(dashes="dotted").through([_JUMP, _JUMP], ends))
+    hard = [pair for pair in zip(best, reached, strict=True) if _is_hard(*pair)]
+    if not hard:
+        return
+    alpha, risk = _smooth([above for _, above in hard])
+    below = np.interp(alpha, *_smooth(sides[1]))
+    axes.fill_between(alpha, below, risk, color=_SHADE, linewidth=0.0, zorder=0)
+    if hard[-1][0] is not best[-1]:  # the reachable jumps too, and falls onto the optimum
+        alpha, risk = np.append(alpha, alpha[-1]), np.append(risk, below[-1])
+    axes.add_line(_REACHED.through(alpha, risk))
+
+
+def _is_moving(row: Row) -> bool:
+    return row.result not in (CONVERGED, INFIMUM)
+
+
+def _is_unstable(row: Row) -> bool:
+    return row.replicon is not None and row.replicon >= 1.0
+
+
+def _bars(name: str, curve: Sequence[Row]) -> LineCollection:
+    """One standard error up and down."""
+    ends = [[(row.alpha, row.risk + side * row.error) for side in (-1, 1)] for row in curve]
+    return LineCollection(ends, colors=line(name).colour, linewidths=0.8)
+
+
+def _dots(name: str, curve: Sequence[Row], fill: Any) -> Line2D:
+    """The computed points, white inside where replica symmetry is unstable."""
+    x, y = np.reshape([(row.alpha, row.risk) for row in curve], (-1, 2)).T
+    shape: dict[str, Any] = {"marker": "o", "markersize": 3.2, "fillstyle": fill}
+    return Line2D(x, y, color=line(name).colour, linestyle="none", **shape)
+
+
+def _is_hard(best: Row, reached: Row) -> bool:
+    return reached.risk - best.risk > _SURE * (best.error + reached.error)
+
+
+def _line(name: str) -> Line:
+    """As everywhere, but solid and of one width: here dashes tell limits from curves."""
+    return line(name)._replace(dashes="solid", width=1.5)
+
+
+def _limit_style(name: str) -> dict[str, Any]:
+    return {"color": line(name).colour, "linestyle": _LIMITS[name], "linewidth": 0.9}
+
+
+def _crosses(places: Sequence[tuple[float, float]]) -> Line2D:
+    """Where the iteration has not converged."""
+    x, y = np.reshape(places, (-1, 2)).T
+    return Line2D(x, y, color=INK, marker="x", linestyle="none", zorder=5, label="not converged")
+
+
+def _legend(rows: Sequence[Row]) -> list[Line2D]:
+    learners = [_line(name).through() for name in ATTENTIONS]
+    limits = [
+        Line2D([], [], label=rf"{name}, $\alpha = \infty$", **_limit_style(name))
+        for name in ATTENTIONS
+    ]
+    handles = [*learners, *limits, _OPTIMUM.through(), _REACHED.through()]
+    if not any(map(_is_moving, rows)):
+        return handles
+    return [*handles, _crosses([])]

@@ -1,0 +1,171 @@
+"""Figure 4: where gradient flow from small random vectors ends, as the signal grows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+from typing import Any
+
+import jax
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ...attention import attention
+from ...population.flow import gradient_flow, random_starts
+from ...population.overlaps import Overlaps
+from .rows import Progress, Question, answered
+from .style import GREY, INK, line
+
+STEM = "figure4"
+
+CAPTION = """\
+Where gradient flow of the population risk ends, for softmax and for linear attention with L = 10 tokens, against \
+the signal ν: the overlaps m_kv, m_vk, m_vv of the learned k, v with the hidden k*, v*, and the residuals R_kk, \
+R_kv, R_vv, what k and v have outside the span of k* and v*. Each point is 20 runs, the same starts at every point, \
+with components of standard deviation η = 0.1. Lines are means over the runs, bands reach from the lowest run to the \
+highest; the grey bar is the range of the starts. Every run ends in the well-matched minimum, k along k* and v along \
+v*: only m_vv (and m_kk, which is in figure4.csv) is left, and the bands have no visible width. Signs are as they \
+come out of the flow, none is turned: the risk is the same when m_kv, m_vk and R_kv change sign together, and no \
+other sign is free. A cross would mark a point where a run had not come to rest; such runs are counted in the column \
+unconverged of figure4.csv, and are part of the mean and of the band.
+"""
+
+ATTENTIONS = ("softmax", "linear")
+LENGTH = "10"
+SHOWN = {
+    "m_kv": "$m_{kv}$",
+    "m_vk": "$m_{vk}$",
+    "m_vv": "$m_{vv}$",
+    "R_kk": "$R_{kk}$",
+    "R_kv": "$R_{kv}$",
+    "R_vv": "$R_{vv}$",
+}
+TASKS = ("spiked", "max")
+RUNS, SIZE = 20, 0.1
+
+_Grid = dict[str, tuple[float, ...]]
+
+_NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
+_QUICK_NU: _Grid = {"spiked": (1.0, 2.0), "max": (1.0,)}
+_TIME = 1e6  # runs come to rest before 10^5
+# Of a step: the way depends on it, the ends do not. With large steps linear attention, whose steps cost next to
+# nothing, hovers around its end for long before it comes to rest.
+_ACCURACY = {"softmax": 1e-2, "linear": 1e-4}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One order parameter at the end: mean, lowest and highest of the runs, and the range that they started in."""
+
+    task: str
+    nu: float
+    length: str
+    attention: str
+    parameter: str
+    mean: float
+    low: float
+    high: float
+    start_low: float
+    start_high: float
+    runs: int
+    unconverged: int
+
+
+def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+    """The rows of the figure."""
+    found = answered(ends, questions(_QUICK_NU if quick else _NU), progress)
+    return list(chain.from_iterable(found))
+
+
+def questions(grid: _Grid) -> list[Question]:
+    """Each attention on each task; softmax on the max task, which is the slowest, first."""
+    return [
+        Question(task, nu, LENGTH, name)
+        for name, task in product(ATTENTIONS, TASKS[::-1])
+        for nu in sorted(grid[task], reverse=True)
+    ]
+
+
+def ends(question: Question) -> list[Row]:
+    """The order parameters of all runs at one point."""
+    starts = random_starts(jax.random.key(0), RUNS, SIZE)
+    student, accuracy = attention(question.attention), _ACCURACY[question.attention]
+    flow = gradient_flow(question.problem, student, starts, [_TIME], accuracy=accuracy)
+    counts = RUNS, int(np.sum(~flow.converged))
+    begin, end = _parameters(starts), _parameters(flow.end)
+    inputs = question.task, question.nu, question.length, question.attention
+    return [
+        Row(*inputs, name, *_summary(end[name]), *_summary(begin[name])[1:], *counts)
+        for name in end
+    ]
+
+
+def _parameters(overlaps: Overlaps) -> dict[str, Any]:
+    residual = overlaps.residual
+    return {
+        "m_kk": overlaps.m_kk,
+        "m_kv": overlaps.m_kv,
+        "m_vk": overlaps.m_vk,
+        "m_vv": overlaps.m_vv,
+        "R_kk": residual[0, 0],
+        "R_kv": residual[0, 1],
+        "R_vv": residual[1, 1],
+    }
+
+
+def _summary(values: Any) -> tuple[float, float, float]:
+    return float(np.mean(values)), float(np.min(values)), float(np.max(values))
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """Tasks downwards, order parameters to the right, one legend."""
+    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
+    panels = figure.subplots(len(TASKS), len(SHOWN), sharex="row", sharey="col")
+    for axes, (task, name) in zip(panels.flat, product(TASKS, SHOWN), strict=True):
+        _draw_panel(axes, [row for row in rows if (row.task, row.parameter) == (task, name)])
+    for axes, title in zip(panels[0], SHOWN.values(), strict=True):
+        axes.set_title(title)
+    for axes, task in zip(panels[:, 0], TASKS, strict=True):
+        axes.set_ylabel(f"{task} task")
+    for axes in panels[-1]:
+        axes.set_xlabel(r"signal $\nu$")
+    figure.align_ylabels()
+    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
+    axes.add_line(_bar(rows[0].start_low, rows[0].start_high))
+    for name in ATTENTIONS:
+        curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
+        nu, mean, low, high = zip(
+            *((row.nu, row.mean, row.low, row.high) for row in curve), strict=True
+        )
+        axes.fill_between(nu, low, high, color=line(name).colour, alpha=0.25, linewidth=0.0)
+        axes.add_line(line(name).through(nu, mean))
+        axes.plot(nu, mean, ".", color=line(name).colour)
+        axes.add_line(_crosses([(row.nu, row.mean) for row in curve if row.unconverged]))
+        axes.set_xlim(-0.05 * curve[-1].nu, 1.05 * curve[-1].nu)
+    axes.locator_params(axis="y", nbins=5)
+
+
+def _bar(low: float, high: float, label: str = "") -> Line2D:
+    """The range of the starts, left of all signals."""
+    return Line2D(
+        [0.0, 0.0], [low, high], color=GREY, linewidth=3.0, solid_capstyle="butt", label=label
+    )
+
+
+def _crosses(places: Sequence[tuple[float, float]]) -> Line2D:
+    """Where not every run has come to rest."""
+    x, y = np.reshape(places, (-1, 2)).T
+    return Line2D(x, y, color=INK, marker="x", linestyle="none", label="unconverged runs")
+
+
+def _legend(rows: Sequence[Row]) -> list[Line2D]:
+    starts = _bar(0.0, 0.0, "starts, lowest to highest")
+    handles = [*(line(name).through() for name in ATTENTIONS), starts]
+    if all(row.unconverged == 0 for row in rows):
+        return handles
+    return [*handles, _crosses([])]

@@ -1,0 +1,172 @@
+"""Figure 5: the minimum with `k` along `k*` and `v` along `v*`, and the trap where the two are swapped."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ...attention import attention
+from ...population import population_minimum
+from ...population.flow import has_free_bias
+from ...population.landscape import Stationary, mismatched_minimum
+from .rows import Progress, Question, answered
+from .style import INK, WIDTH, Line, line
+
+STEM = "figure5"
+
+CAPTION = """\
+Risk of four attentions against the signal ν, with L = 10 tokens, at the well-matched minimum (solid), where k is \
+along k* and v along v*, and where gradient flow ends that starts from swapped roles, k = v* and v = k* (dashed). A \
+dot is a minimum, which the eigenvalues of the Hessian certify: a flow that comes near does not leave it, though \
+there is a better one. Open circles are limits that no finite k attains: there k grows along v* while v shrinks \
+along k*, and linear attention becomes the sum over tokens of the product of both teacher fields, whose risk is 1 − \
+ν/(L + ν) on the spiked task. A triangle is a flow that escapes to the well-matched minimum, a diamond a saddle, a \
+cross a flow that was still moving when it was stopped; the dashed line is interrupted where there is nothing to \
+connect. figure5.csv holds the points with their errors, overlaps and lowest eigenvalue.
+"""
+
+ATTENTIONS = ("softmax", "softplus", "erf", "linear")
+TASKS = ("spiked", "max")
+LENGTH = "10"
+WELL, MIS = "well-matched", "mismatched"
+ESCAPED = "escapes"
+
+_Grid = dict[str, tuple[float, ...]]
+
+_NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
+_QUICK_ATTENTIONS = ("softmax", "erf", "linear")
+_QUICK_NU: _Grid = {"spiked": (2.0, 3.0), "max": (2.0,)}
+
+_DASHED = (0, (4, 1.5))
+
+# Where a flow from swapped roles may end: marker, whether it is filled, and what the legend says.
+_MARKS = {
+    "minimum": ("o", True, "minimum"),
+    "not attained": ("o", False, "not attained"),
+    "saddle": ("D", False, "saddle"),
+    "flat": ("s", False, "flat"),
+    "not stationary": ("x", False, "unconverged"),
+    ESCAPED: ("v", True, "escapes to the well-matched"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of the two points, and what the Hessian says of it; `kind` is that of `Stationary`, or that it escapes."""
+
+    task: str
+    nu: float
+    length: str
+    attention: str
+    point: str
+    risk: float
+    error: float
+    kind: str
+    lowest_eigenvalue: float | None
+    bias: float | None
+    m_kk: float
+    m_kv: float
+    m_vk: float
+    m_vv: float
+    q_kk: float
+    q_kv: float
+    q_vv: float
+
+
+def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+    """The rows of the figure."""
+    asked = questions(_QUICK_ATTENTIONS, _QUICK_NU) if quick else questions(ATTENTIONS, _NU)
+    return list(chain.from_iterable(answered(points, asked, progress)))
+
+
+def questions(attentions: Sequence[str], grid: _Grid) -> list[Question]:
+    """Each attention on each task, the slower task first."""
+    return [
+        Question(task, nu, LENGTH, name)
+        for task in TASKS[::-1]
+        for name in attentions
+        for nu in sorted(grid[task], reverse=True)
+    ]
+
+
+def points(question: Question) -> list[Row]:
+    """The well-matched and the mismatched point of one attention."""
+    student = attention(question.attention)
+    well = population_minimum(question.problem, student)
+    swapped = mismatched_minimum(question.problem, student)
+    return [
+        _row(question, WELL, well, "minimum" if well.attained else "not attained", None),
+        _row(question, MIS, swapped, _outcome(swapped), _lowest(swapped)),
+    ]
+
+
+def _outcome(found: Stationary) -> str:
+    return ESCAPED if found.matched else found.kind
+
+
+def _lowest(found: Stationary) -> float | None:
+    return float(found.eigenvalues[0]) if len(found.eigenvalues) else None
+
+
+def _row(question: Question, point: str, found: Any, kind: str, lowest: float | None) -> Row:
+    inputs = question.task, question.nu, question.length, question.attention
+    risk = float(found.risk.value), float(found.risk.error)
+    bias = float(found.attention.bias) if has_free_bias(found.attention) else None
+    return Row(*inputs, point, *risk, kind, lowest, bias, **found.overlaps.as_dict())
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """A panel for each task, one legend."""
+    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(TASKS), sharey=True)
+    for axes, task in zip(panels, TASKS, strict=True):
+        _draw_panel(axes, [row for row in rows if row.task == task])
+        axes.set(title=f"{task} task, $L = {LENGTH}$", xlabel=r"signal $\nu$")
+    panels[0].set(ylabel="risk", ylim=(None, 1.02))
+    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=5)
+    return figure
+
+
+def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
+    for name in ATTENTIONS:
+        curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
+        axes.add_line(_line(name, "solid").through(*_places(curve, WELL)))
+        swapped = [row for row in curve if row.point == MIS]
+        for escaped, stretch in groupby(swapped, key=lambda row: row.kind == ESCAPED):
+            if not escaped:
+                axes.add_line(_line(name, _DASHED).through(*_places(list(stretch), MIS)))
+        for row in swapped:
+            axes.add_line(_mark(row.kind, _line(name, "solid").colour, [row.nu], [row.risk]))
+    signals = [row.nu for row in rows]
+    axes.set_xlim(0.0, 1.03 * max(signals))
+    axes.autoscale_view(scalex=False)
+
+
+def _line(name: str, dashes: Any) -> Line:
+    """The line of an attention; dashes say here which of the two points it is."""
+    return line(name)._replace(dashes=dashes, width=1.5)
+
+
+def _places(rows: Sequence[Row], point: str) -> tuple[list[float], list[float]]:
+    chosen = [row for row in rows if row.point == point]
+    return [row.nu for row in chosen], [row.risk for row in chosen]
+
+
+def _mark(kind: str, colour: str, x: Any = (), y: Any = ()) -> Line2D:
+    marker, filled, label = _MARKS[kind]
+    shape: dict[str, Any] = {"marker": marker, "markersize": 4, "linestyle": "none"}
+    face = colour if filled else "white"
+    return Line2D(x, y, color=colour, markerfacecolor=face, label=label, **shape)
+
+
+def _legend(rows: Sequence[Row]) -> list[Line2D]:
+    named = {row.attention for row in rows}
+    attentions = [_line(name, "solid").through() for name in ATTENTIONS if name in named]
+    well = Line2D([], [], color=INK, linewidth=1.5, label=WELL)
+    swapped = Line2D([], [], color=INK, linewidth=1.5, linestyle=_DASHED, label=MIS)
+    seen = {row.kind for row in rows if row.point == MIS}
+    return [*attentions, well, swapped, *(_mark(kind, INK) for kind in _MARKS if kind in seen)]

@@ -1,0 +1,229 @@
+"""Empirical risk minimisation with finite data: reference values, identities, and closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.learning.channel import Order, Student, draw, hats, locate, sequences
+from attnrisk.learning.erm import _target
+from attnrisk.learning.proximal import Fitted
+from attnrisk.learning.selection import select, tabulate
+
+SPIKED = ar.SpikedSLR(2.0, 3)
+ONE = ar.Ridge(1.0, 1.0)
+
+# docs/theory.md, section 9: values of (m_k, q_k, V_k, m_v, q_v, V_v, test, train) with their standard errors.
+REFERENCE = {
+    "linear": (
+        (0.304, 0.270, 0.568, 0.337, 0.155, 0.094, 0.790, 0.253),
+        (0.002, 0.002, 0.002, 0.001, 0.001, 0.001, 0.004, 0.002),
+    ),
+    "softmax": (
+        (0.421, 0.315, 0.706, 0.728, 0.645, 0.455, 0.596, 0.332),
+        (0.003, 0.003, 0.002, 0.002, 0.003, 0.003, 0.001, 0.002),
+    ),
+    "max": (
+        (0.699, 0.724, 1.088, 0.768, 0.678, 0.436, 0.514, 0.252),
+        (0.002, 0.003, 0.010, 0.001, 0.004, 0.007, 0.002, 0.002),
+    ),
+}
+
+
+def _numbers(found):
+    return (
+        found.m_k,
+        found.q_k,
+        found.V_k,
+        found.m_v,
+        found.q_v,
+        found.V_v,
+        found.test_risk,
+        found.train_error,
+    )
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    return ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE)
+
+
+def _agrees(found, reference):
+    assert found.converged
+    for ours, value, error in zip(_numbers(found), *reference, strict=True):
+        assert abs(float(ours) - value) <= 2 * error + 2 * float(ours.error) + 5e-4
+
+
+def test_softmax_on_spiked(softmax):
+    _agrees(softmax, REFERENCE["softmax"])
+    assert 0 < float(softmax.test_risk.error) < 1e-3
+
+
+def test_linear_on_spiked():
+    _agrees(ar.erm_asymptotics(SPIKED, ar.Linear(), 4.0, ONE), REFERENCE["linear"])
+
+
+def test_softmax_on_max():
+    task, ridge = ar.MaxSLR(np.inf, 3), ar.Ridge(0.5, 1.0)
+    _agrees(ar.erm_asymptotics(task, ar.Softmax(), 4.0, ridge, log2_points=8), REFERENCE["max"])
+
+
+def test_errors_are_the_spread_over_seeds(softmax):
+    """Another seed differs by as much as the errors say, and not by nothing."""
+    other = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, seed=1)
+    for one, two in zip(_numbers(softmax), _numbers(other), strict=True):
+        apart = abs(float(one) - float(two))
+        assert 0 < apart < 5 * np.hypot(float(one.error), float(two.error))
+
+
+def test_identities_and_envelope(softmax):
+    np.testing.assert_allclose(softmax.identities, 0.0, atol=1e-6)
+    steps = (ar.Ridge(1.0 + 0.01, 1.0), ar.Ridge(1.0 - 0.01, 1.0))
+    above, below = (ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ridge) for ridge in steps)
+    envelope = (float(above.objective) - float(below.objective)) / 0.02
+    assert abs(envelope - float(softmax.q_k) / 2) < 1e-3
+    slope = (float(above.test_risk) - float(below.test_risk)) / 0.02
+    assert abs(slope - softmax.slope[0]) < 1e-3
+
+
+def _ridge_regression(length, noise, alpha, ridge):
+    """Regression of `y` on the sum of the tokens: features of variance `L`, teacher `v*/L`, noise `1 − 1/L + Δ²`."""
+    roots = np.roots([ridge * length, ridge + alpha * length - length, -1.0])
+    response = float(roots[roots > 0][0])
+    bend = 1 + length * response
+    m = alpha / bend * response
+    gain = response**2 * alpha * length / bend**2
+    q = (m**2 + gain * (1 + noise**2 - 2 * m)) / (1 - gain * length)
+    return response, m, q, 1 + noise**2 - 2 * m + length * q
+
+
+@pytest.mark.parametrize(
+    ("task", "attention"),
+    [
+        (ar.SpikedSLR(2.0, 3, noise=0.3), ar.Elementwise(jnp.ones_like)),
+        (ar.SpikedSLR(2.0, 1, noise=0.3), ar.Softmax()),
+        (ar.MaxSLR(2.0, 2), ar.Elementwise(jnp.ones_like)),
+    ],
+    ids=["sum of tokens", "one token", "sum on max"],
+)
+def test_ridge_regression(task, attention):
+    found = ar.erm_asymptotics(task, attention, 2.0, ar.Ridge(1.0, 0.7), log2_points=8)
+    length = int(task.length.longest)
+    response, m, q, risk = _ridge_regression(length, task.noise, 2.0, 0.7)
+    assert found.converged
+    for ours, exact in (
+        (found.V_v, response),
+        (found.m_v, m),
+        (found.q_v, q),
+        (found.test_risk, risk),
+    ):
+        assert abs(float(ours) - exact) < 4 * float(ours.error) + 1e-6
+
+
+def test_no_signal_leaves_the_location_open():
+    """`ν = 0`: with much data, uniform attention, `1 − E[1/L]`."""
+    task = ar.SpikedSLR(0.0, ar.uniform(1, 3))
+    found = ar.erm_asymptotics(task, ar.Softmax(), 100.0, ONE, log2_points=6)
+    assert found.converged
+    assert abs(float(found.m_k)) < 1e-3
+    assert abs(float(found.test_risk) - (1 - np.mean([1, 1 / 2, 1 / 3]))) < 0.02
+
+
+def test_much_data_meets_the_population():
+    found = ar.tuned_erm_asymptotics(SPIKED, ar.Softmax(), 300.0, log2_points=7)
+    assert found.converged
+    limit = float(ar.bayes_risk(SPIKED).value)
+    assert limit - 3 * float(found.test_risk.error) <= float(found.test_risk) < limit + 0.02
+
+
+def test_tuning_agrees_with_a_grid():
+    alpha = 2.0
+    tuned = ar.tuned_erm_asymptotics(SPIKED, ar.Linear(), alpha, log2_points=7)
+    grid = [
+        ar.erm_asymptotics(SPIKED, ar.Linear(), alpha, ar.Ridge(k, v), log2_points=7)
+        for k in (0.3, 1.0, 3.0)
+        for v in (1.0, 4.0, 16.0)
+    ]
+    least = min(float(point.test_risk) for point in grid if point.converged)
+    assert tuned.converged
+    assert float(tuned.test_risk) < least + 3 * float(tuned.test_risk.error)
+    assert np.all(np.abs(tuned.slope) * [tuned.ridge.k, tuned.ridge.v] < 5e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 100.0])
+@pytest.mark.parametrize("ridge", [ar.Ridge(0.05, 0.05), ar.Ridge(20.0, 20.0)], ids=["low", "high"])
+def test_corners_are_answered_or_marked(alpha, ridge):
+    found = ar.erm_asymptotics(SPIKED, ar.Softmax(), alpha, ridge, log2_points=6)
+    assert np.isfinite(float(found.test_risk))
+    assert float(found.q_k) > float(found.m_k) ** 2
+    if not found.converged:
+        assert found.result == "steps over"
+    elif ridge.k > 1:
+        assert found.warning is None
+        assert 0.3 < float(found.test_risk) < 1.05
+
+
+def test_kinks_are_admitted():
+    found = ar.erm_asymptotics(SPIKED, ar.Sparsemax(), 4.0, ONE, log2_points=6)
+    assert found.unresolved > 0.01
+    assert "kink" in found.warning
+
+
+@pytest.mark.parametrize("name", ["spiked", "max"])
+def test_one_engine_for_the_bayes_optimum_too(name):
+    """The posterior's pulls in place of the minimiser's: `m = q`, `V = 1 − q` is a fixed point, that of section 7."""
+    task = ar.SpikedSLR(2.0, 3, noise=0.1) if name == "spiked" else ar.MaxSLR(2.0, 3, noise=0.3)
+    alpha = 4.0
+    optimum = ar.optimal_asymptotics(task, alpha).reachable
+    q_k, q_v = float(optimum.q_k), float(optimum.q_v)
+    student = Student(Order(q_k, q_k, 1 - q_k), Order(q_v, q_v, 1 - q_v))
+    (points,) = draw(task, 11, 8, 0)
+    seen = sequences(task, student, points, locate(task, student.k, points))
+    width = task.noise**2 + 1 - q_v
+
+    def pulls(sample):
+        fit = -((sample.label - sample.values) ** 2) / (2 * width)
+        if name == "spiked":
+            w = jax.nn.softmax(jnp.sqrt(task.nu) * sample.scores + fit)
+            pull_k = jnp.sqrt(task.nu) * w
+        else:
+            slope = 1 / jnp.sqrt(1 - q_k + 1 / task.nu**2)
+            table = tabulate(slope * jnp.sqrt(1 - q_k))
+            law, rivalry = select(slope * sample.scores, jnp.ones(3, bool), table)
+            rivalry = rivalry * (1 - jnp.eye(3))
+            score = slope * (jnp.diag(rivalry.sum(1)) - rivalry) / law[:, None]
+            w = jax.nn.softmax(jnp.log(law) + fit)
+            pull_k = w @ score
+        return Fitted(pull_k, w * (sample.label - sample.values) / width, jnp.zeros(()))
+
+    fitted = jax.lax.map(jax.vmap(jax.vmap(pulls)), seen.sample)
+    total = jnp.stack([jnp.mean(part) for part in hats(task, student, seen, fitted)[:6]])
+    # The normalisation of the spike, e^{-ν|k|²/2}, acts as a ridge.
+    precision = jnp.array([1.0 + (alpha * task.nu if name == "spiked" else 0.0), 1.0])
+    moved = _target(alpha * total, precision)
+    expected = [q_k, q_k, 1 - q_k, q_v, q_v, 1 - q_v]
+    np.testing.assert_allclose(moved, expected, atol=4e-3)
+    wrong = _target(alpha * total, jnp.ones(2) * 1.5)
+    assert np.max(np.abs(wrong - np.array(expected))) > 0.02
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": np.nan}, "alpha"),
+        ({"task": ar.SpikedSLR(2.0, 3, spread=0.5)}, "spread"),
+        ({"task": ar.SpikedSLR(2.0, 100)}, "length"),
+    ],
+)
+def test_bad_input(arguments, word):
+    given = {"task": SPIKED, "attention": ar.Softmax(), "alpha": 1.0, "ridge": ONE} | arguments
+    with pytest.raises(ValueError, match=word):
+        ar.erm_asymptotics(**given)
+
+
+@pytest.mark.parametrize(("k", "v", "word"), [(0.0, 1.0, "ridge_k"), (1.0, -1.0, "ridge_v")])
+def test_bad_ridges(k, v, word):
+    with pytest.raises(ValueError, match=word):
+        ar.Ridge(k, v)

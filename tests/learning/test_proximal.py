@@ -1,0 +1,81 @@
+"""The minimisation inside a sample, against a search of all scores."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.learning.proximal import Response, Sample, energy, fit, follow, search, solve
+
+RESPONSE = Response(1.5, 0.6)
+
+
+def _samples(rng, count, length):
+    draw = rng.normal(size=(count, 2 * length + 1)) * 1.5
+    return Sample(
+        jnp.array(draw[:, :length]), jnp.array(draw[:, length:-1]), jnp.array(draw[:, -1])
+    )
+
+
+@pytest.mark.parametrize("name", ["softmax", "linear", "erf", "softplus", "sigmoid"])
+def test_finds_the_lowest_minimum(name, rng):
+    attention = ar.attention(name)
+    samples = _samples(rng, 40, 2)
+    found = jax.vmap(lambda s: search(attention, s.scores, s, RESPONSE))(samples)
+    lowest = jax.vmap(lambda c, s: energy(attention, c, s, RESPONSE))(found, samples)
+    offsets = jnp.array(list(itertools.product(np.linspace(-8, 8, 161), repeat=2)))
+
+    def on_grid(sample):
+        at = jax.vmap(lambda offset: energy(attention, sample.scores + offset, sample, RESPONSE))
+        return jnp.min(at(offsets))
+
+    grid = jax.lax.map(on_grid, samples)
+    assert np.all(lowest <= grid + 1e-9)
+    assert np.all(lowest >= grid - 0.05)  # a grid of step 0.1 comes as near as this
+
+
+def test_values_are_eliminated_exactly(rng):
+    """At the minimum over `z` as well, the gradient of the full energy vanishes."""
+    attention, samples = ar.Softmax(), _samples(rng, 20, 3)
+
+    def full(chi, z, sample):
+        missed = sample.label - attention(chi) @ z
+        bend = jnp.sum((chi - sample.scores) ** 2) / (2 * RESPONSE.k)
+        return missed**2 / 2 + bend + jnp.sum((z - sample.values) ** 2) / (2 * RESPONSE.v)
+
+    def slopes(sample):
+        chi = search(attention, sample.scores, sample, RESPONSE)
+        fitted = fit(attention, chi, sample, RESPONSE)
+        z = sample.values + RESPONSE.v * fitted.pull_v
+        missed = sample.label - attention(chi) @ z
+        return jax.grad(full, (0, 1))(chi, z, sample), missed**2 - fitted.loss
+
+    (by_chi, by_z), loss = jax.vmap(slopes)(samples)
+    np.testing.assert_allclose(by_chi, 0.0, atol=1e-8)
+    np.testing.assert_allclose(by_z, 0.0, atol=1e-10)
+    np.testing.assert_allclose(loss, 0.0, atol=1e-10)
+
+
+def test_derivatives_of_a_minimum_are_those_of_finite_differences(rng):
+    attention, samples = ar.Softmax(), _samples(rng, 1, 3)
+    sample = jax.tree.map(lambda leaf: leaf[0], samples)
+    last = search(attention, sample.scores, sample, RESPONSE)
+
+    def at(label):
+        return follow(attention, last, sample._replace(label=label), RESPONSE)
+
+    step = 1e-5
+    difference = (at(sample.label + step) - at(sample.label - step)) / (2 * step)
+    np.testing.assert_allclose(jax.jacfwd(at)(sample.label), difference, atol=1e-6)
+
+
+def test_small_systems(rng):
+    matrix = rng.normal(size=(5, 5))
+    matrix = matrix @ matrix.T + np.eye(5)
+    vector = rng.normal(size=5)
+    np.testing.assert_allclose(
+        solve(jnp.array(matrix), jnp.array(vector)), np.linalg.solve(matrix, vector)
+    )

@@ -1,0 +1,138 @@
+"""Figure 3: its curves agree with their limits, and its marks say what to distrust."""
+
+from dataclasses import replace
+from math import inf
+from types import SimpleNamespace
+
+import pytest
+
+import attnrisk as ar
+from attnrisk.learning.erm import Ridge
+from attnrisk.studies.figures import figure3
+from attnrisk.studies.figures.figure3 import REACHABLE, Grid, Row
+from attnrisk.studies.figures.rows import BAYES, Question
+
+TINY = Grid((("spiked", 2.0),), (2.0, 6.0), (0.5, 1.1, 6.0), {"spiked": 5})
+JUMP = 1.24
+
+
+@pytest.fixture(scope="module")
+def optimum():
+    """Rows of the Bayes optimum; where it jumps is known."""
+    with pytest.MonkeyPatch.context() as patch:
+        jumps = ar.Thresholds(ar.Estimate(1.0, 0.0), ar.Estimate(JUMP, 0.005))
+        patch.setattr(figure3, "optimal_thresholds", lambda task: jumps)
+        return figure3.optimum(Question("spiked", 2.0, "3", BAYES), TINY)
+
+
+def learner(name, alphas=(0.5, 2.0, 6.0)):
+    """A curve without the work, and its limit."""
+    inputs = "spiked", 2.0, "3", name
+    known = 1e-3, "converged", 1.0, 1.0, 0.5
+    curve = [Row(*inputs, alpha, 1 / (1 + alpha), *known) for alpha in alphas]
+    return [*curve, Row(*inputs, inf, 0.1, 0.0, "converged")]
+
+
+@pytest.fixture
+def rows(optimum):
+    return [*learner("softmax"), *learner("linear"), *optimum]
+
+
+def lines(axes, **wanted):
+    """Those lines of a panel that have points and these properties."""
+    drawn = [line for line in axes.lines if len(line.get_xdata())]
+    return [
+        line
+        for line in drawn
+        if all(getattr(line, f"get_{name}")() == value for name, value in wanted.items())
+    ]
+
+
+def test_learned_curve():
+    rows = figure3.learned(Question("spiked", 2.0, "3", "linear"), TINY)
+    limit, most, least = rows
+    assert [row.alpha for row in rows] == [inf, 6.0, 2.0]
+    assert limit.risk == pytest.approx(ar.linear_risk(ar.SpikedSLR(2.0, 3)), abs=1e-9)
+    assert limit.ridge_k is limit.replicon is None
+    for row in (most, least):
+        assert row.result == "converged"
+        assert row.error > 0
+        assert min(row.ridge_k, row.ridge_v, row.replicon) > 0
+    assert limit.risk < most.risk < least.risk < 1.0
+
+
+def test_ridges_are_searched_for_afresh_and_from_the_last_that_converged(monkeypatch):
+    starts = []
+
+    def tuned(task, student, alpha, log2_points, start):
+        starts.append((alpha, start))
+        converged = alpha > 3
+        return SimpleNamespace(
+            test_risk=ar.Estimate(0.5 if start is None else 0.4, 0.0),
+            ridge=Ridge(alpha, 1.0),
+            converged=converged,
+            result="converged" if converged else "steps over",
+            replicon=0.5,
+        )
+
+    monkeypatch.setattr(figure3, "tuned_erm_asymptotics", tuned)
+    grid = TINY._replace(alphas=(1.0, 2.0, 6.0))
+    rows = figure3.learned(Question("spiked", 2.0, "3", "linear"), grid)
+    last = Ridge(6.0, 1.0)
+    assert starts == [(6.0, None), (2.0, None), (2.0, last), (1.0, None)]
+    assert [row.risk for row in rows[1:]] == [0.5, 0.4, 0.5]
+    assert [row.result for row in rows[1:]] == ["converged", "steps over", "steps over"]
+
+
+def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
+    best = {row.alpha: row for row in optimum if row.curve == BAYES}
+    reached = {row.alpha: row for row in optimum if row.curve == REACHABLE}
+    assert list(best) == list(reached) == sorted(best)
+    assert len(best) == len(TINY.optimal_alphas) + 4
+    before, after = (best[1 + side] for side in (-figure3._NEAR, figure3._NEAR))
+    assert before.risk - after.risk > 0.05
+    hard = [alpha for alpha in best if figure3._is_hard(best[alpha], reached[alpha])]
+    assert hard == [alpha for alpha in best if 1.0 < alpha < JUMP]
+
+
+def test_every_panel_has_every_curve():
+    asked = figure3.questions(figure3._FULL)
+    assert len(asked) == 15
+    assert {(q.task, q.nu) for q in asked} == set(figure3._FULL.panels)
+    assert set(figure3._QUICK.panels) <= set(figure3._FULL.panels)
+
+
+def test_curves_are_gathered_in_order(monkeypatch):
+    monkeypatch.setattr(figure3, "learned", lambda question, grid: learner(question.attention))
+    monkeypatch.setattr(figure3, "optimum", lambda question, grid: [])
+    monkeypatch.setattr(figure3, "_QUICK", TINY)
+    assert figure3.compute(quick=True) == [*learner("softmax"), *learner("linear")]
+
+
+def test_what_did_not_converge_is_a_cross(rows):
+    assert not lines(figure3.plot(rows).axes[0], marker="x")
+    figure = figure3.plot([replace(rows[0], result="steps over"), *rows[1:]])
+    (cross,) = lines(figure.axes[0], marker="x")
+    assert (list(cross.get_xdata()), list(cross.get_ydata())) == ([0.5], [rows[0].risk])
+    assert "not converged" in [text.get_text() for text in figure.legends[0].texts]
+
+
+def test_an_infimum_is_not_a_failure(rows):
+    limits = [replace(row, result=figure3.INFIMUM) if row.alpha == inf else row for row in rows]
+    assert not lines(figure3.plot(limits).axes[0], marker="x")
+
+
+def test_unstable_points_are_hollow(rows):
+    axes = figure3.plot([replace(rows[0], replicon=1.5), *rows[1:]]).axes[0]
+    (hollow,) = lines(axes, marker="o", fillstyle="none")
+    assert list(hollow.get_xdata()) == [0.5]
+
+
+def test_the_reachable_ends_on_the_optimum(rows, optimum):
+    axes = figure3.plot(rows).axes[0]
+    (reached,) = lines(axes, color=figure3.GREY)
+    best = [row for row in optimum if row.curve == BAYES and 1.0 < row.alpha < JUMP]
+    assert reached.get_xdata()[0] == pytest.approx(best[0].alpha)
+    assert reached.get_xdata()[-1] == pytest.approx(best[-1].alpha)
+    assert reached.get_ydata()[-1] == pytest.approx(best[-1].risk, abs=1e-3)
+    assert reached.get_ydata()[-2] > best[-1].risk + 0.05
