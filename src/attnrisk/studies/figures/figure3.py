@@ -28,10 +28,10 @@ CAPTION = """\
 Test risk after learning from N = αD sequences of L = 3 tokens, D to infinity, by minimising the empirical risk of \
 softmax and of linear attention, with the two ridges of least test risk that were found between 10⁻³ and 10³. \
 Horizontal lines are what each attention has with infinite data. Black is the Bayes optimum: with noiseless labels it \
-jumps at α = 1. In the shaded hard phase message passing, the best fast algorithm that is known, stays on the grey line. \
+jumps at α = 1. In the shaded hard phase message passing, the best fast algorithm known, stays on the grey line. \
 Softmax wins once there are data enough, but the two curves cross: with few data linear attention is as good or \
 slightly better (on the spiked task with ν = 2, at α = 0.3, by 0.004 ± 0.001). Bars are one standard error. A point is \
-white inside where replica symmetry is unstable, so that its risk is an approximation. A cross marks a fixed point that \
+white inside where replica symmetry is unstable, so that its risk is an approximation. A cross marks a point that \
 did not converge. Ridges are tuned until the slope of the risk in log r is below its standard error, so that those in \
 figure3.csv are rough where the risk is flat. Lines are interpolated between the points.
 """
