@@ -121,6 +121,7 @@ def test_ridge_regression(task, attention):
         assert abs(float(ours) - exact) < 4 * float(ours.error) + 1e-6
 
 
+@pytest.mark.slow
 def test_no_signal_leaves_the_location_open():
     """`ν = 0`: with much data, uniform attention, `1 − E[1/L]`."""
     task = ar.SpikedSLR(0.0, ar.uniform(1, 3))
@@ -130,6 +131,7 @@ def test_no_signal_leaves_the_location_open():
     assert abs(float(found.test_risk) - (1 - np.mean([1, 1 / 2, 1 / 3]))) < 0.02
 
 
+@pytest.mark.slow
 def test_much_data_meets_the_population():
     found = ar.tuned_erm_asymptotics(SPIKED, ar.Softmax(), 300.0, log2_points=7)
     assert found.converged

@@ -169,7 +169,7 @@ def _location_law(nu, omega, left):
         (ar.MaxSLR(np.inf, 3, noise=0.2), (0.6, 0.7), _plain_max, 10_000),
         (ar.MaxSLR(3.0, 2, noise=0.2), (0.3, 0.8), _plain_max, 40_000),
     ],
-    ids=str,
+    ids=["spiked", "spiked with noise", "max", "soft max"],
 )
 def test_signals_agree_with_plain_monte_carlo(task, q, oracle, n, rng):
     found = _evidence(task, q, draw(task, fewer=2))

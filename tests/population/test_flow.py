@@ -21,7 +21,7 @@ TIMES = np.array([0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
 
 def _gradient(task, attention, scale=4.0):
     """The seven partial derivatives of the risk, at the overlaps."""
-    problem = as_arrays((task, attention, light_plan(task, attention, scale, scale)))
+    problem = as_arrays((task, attention, light_plan(task, attention, scale, scale, scale)))
 
     @eqx.filter_jit
     def compiled(problem, vector):
@@ -55,7 +55,7 @@ def _velocity(overlaps, slopes):
 
 def test_overlaps_move_as_the_seven_equations_say():
     vectors = jnp.array([[0.7, 0.3, 0.5, 0.0], [-0.4, 0.8, 0.2, 0.6]])
-    how = light_plan(TASK, ar.Softmax(), 2.0, 2.0)
+    how = light_plan(TASK, ar.Softmax(), 2.0, 2.0, 2.0)
     slope = -jax.grad(risk_at)(vectors.ravel(), TASK, ar.Softmax(), how).reshape(2, 4)
     _, moved = jax.jvp(overlaps_of, (vectors,), (slope,))
     overlaps = _as_vector(overlaps_of(vectors))

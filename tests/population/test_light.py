@@ -47,7 +47,10 @@ def test_agrees_with_the_full_rule(task, name, rng):
     task, attention = TASKS[task], ar.attention(name)
     full, light = (
         as_arrays((task, attention, how))
-        for how in (plan(task, attention, SCALE, SCALE), light_plan(task, attention, SCALE, SCALE))
+        for how in (
+            plan(task, attention, SCALE, SCALE),
+            light_plan(task, attention, SCALE, SCALE, SCALE),
+        )
     )
     for _ in range(3):
         vectors = _vectors(rng)
@@ -61,7 +64,7 @@ def test_agrees_with_the_full_rule(task, name, rng):
 @pytest.mark.parametrize("residual", [0.5, 1e-3])
 def test_hessian_against_differences_of_the_gradient(task, name, residual):
     task, attention = TASKS[task], ar.attention(name)
-    problem = as_arrays((task, attention, light_plan(task, attention, SCALE, SCALE)))
+    problem = as_arrays((task, attention, light_plan(task, attention, SCALE, SCALE, SCALE)))
     state = jnp.array([1.1, 0.3 * residual, residual, 0.0, -0.2, 0.8, 0.3, 0.4])
     hessian, step = _hessian(problem, state), 1e-5
     for i, unit in enumerate(jnp.eye(8)):
@@ -81,4 +84,4 @@ def test_vectors_have_the_overlaps_that_they_were_made_from(rng):
 
 def test_general_attentions_are_refused():
     with pytest.raises(ValueError, match="attention = sparsemax is not allowed"):
-        light_plan(TASKS["spiked"], ar.attention("sparsemax"), SCALE, SCALE)
+        light_plan(TASKS["spiked"], ar.attention("sparsemax"), SCALE, SCALE, SCALE)

@@ -410,7 +410,7 @@ def population(
     """The test risk and its derivatives in the six unknowns."""
     scale = 2.0 ** max(1, int(np.ceil(np.log2(np.sqrt(x[1])))))
     exact = is_exact(task, attention)
-    how = light_plan(task, attention, scale, scale) if exact else plan(task, attention)
+    how = light_plan(task, attention, scale, scale, scale) if exact else plan(task, attention)
     value, slope = _population(as_arrays((task, attention, how)), as_arrays(x))
     return float(value), np.asarray(slope)
 

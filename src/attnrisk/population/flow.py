@@ -100,15 +100,18 @@ def gradient_flow(
 
 def _stages(
     task: AbstractTask, reaches: tuple[float, ...], states: np.ndarray, moving: np.ndarray
-) -> dict[tuple[float, float], np.ndarray]:
-    """Runs that are still moving, by the reach of the plan that they need: in `|k|`, and in what a field leaves."""
-    length, noise = _length(states), _noise(states)
-    stages: dict[tuple[float, float], list[int]] = {}
+) -> dict[tuple[float, float, float], np.ndarray]:
+    """Runs that are still moving, by the reach of the plan that they need: in `|k|`, in what a field leaves of a score,
+    and in `m_kk`. While `k` follows its teacher little is left, and elsewhere `m_kk` is small."""
+    length, noise, sharpness = _length(states), _noise(states), np.abs(states[:, 0])
+    stages: dict[tuple[float, float, float], list[int]] = {}
     for run in np.flatnonzero(moving).tolist():
         reach = next((r for r in reaches if length[run] < _MARGIN * r), None)
         if reach is not None:
             quiet = isinstance(task, AbstractSelected) and noise[run] < _MARGIN * _QUIET
-            stages.setdefault((reach, _QUIET if quiet else reach), []).append(run)
+            blunt = next(r for r in _REACHES if sharpness[run] < _MARGIN * r)
+            stage = (reach, _QUIET, reach) if quiet else (reach, reach, min(reach, blunt))
+            stages.setdefault(stage, []).append(run)
     return {stage: np.array(which) for stage, which in stages.items()}
 
 
@@ -204,14 +207,15 @@ def _integrate(
 ) -> tuple[Array, ...]:
     """Paths at `times`, and of each run where and when it stopped, and whether it converged or left."""
     states, starts, times = begin
-    (tolerance, accuracy), (reach, noise) = settings, problem[-1]
+    (tolerance, accuracy), (reach, noise, sharpness) = settings, problem[-1]
 
     def converged(t: Any, y: Moving, args: Any, **_: Any) -> Any:
         return y.speed < tolerance
 
     def left(t: Any, y: Moving, args: Any, **_: Any) -> Any:
         inside = jnp.linalg.norm(y.point[:4]) <= _MARGIN * reach
-        return ~(inside & (jnp.linalg.norm(y.point[1:4]) <= noise))
+        quiet = jnp.linalg.norm(y.point[1:4]) <= noise
+        return ~(inside & quiet & (jnp.abs(y.point[0]) <= sharpness))
 
     def one(state: Array, start: Array) -> tuple[Array, ...]:
         solution = diffrax.diffeqsolve(
@@ -288,8 +292,9 @@ def _values(
     reaches = reaches_of(task, attention)
     reach = next((r for r in reaches if r >= _length(states).max()), reaches[-1])
     noise = min(reach, max(1.0, float(_noise(states).max())))
+    sharpness = min(reach, max(2.0, float(np.abs(states[:, 0]).max())))
     coarse, fine = (
-        light_plan(task, attention, reach, noise, fineness) for fineness in (1.0, _FINER)
+        light_plan(task, attention, reach, noise, sharpness, fineness) for fineness in (1.0, _FINER)
     )
     known = as_arrays((states, (task, attention, coarse)))
     rough = np.asarray(_risks(*known))

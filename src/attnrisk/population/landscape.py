@@ -86,7 +86,11 @@ def _expansion(
     k = _vectors(state)[0]
     length, noise = float(np.linalg.norm(k)), float(np.linalg.norm(k[1:]))
     reach = next((r for r in reaches_of(task, attention) if r >= length), length)
-    coarse, fine = (light_plan(task, attention, reach, max(1.0, noise), f) for f in _FINENESS)
+    sharpness = max(2.0, abs(float(k[0])))
+    coarse, fine = (
+        light_plan(task, attention, reach, max(1.0, noise), sharpness, fineness)
+        for fineness in _FINENESS
+    )
     rough = np.asarray(_risk_at(as_arrays((state, task, attention, coarse))))
     found = _expand(as_arrays((state, task, attention, fine)))
     value, gradient, hessian = map(np.asarray, found)

@@ -87,24 +87,26 @@ def light_plan(
     attention: AbstractAttention,
     scale: float,
     noise: float,
+    sharpness: float,
     fineness: float = 1.0,
 ) -> Plan:
     """A plan at a fraction of the price, right to some 10^-8, for what calls the risk thousands of times.
 
-    For scores of standard deviation up to `scale`, of which the teacher field leaves `noise`.
+    For scores of standard deviation up to `scale`, that change by up to `sharpness` per unit of their teacher field,
+    which leaves up to `noise` of them.
     """
     if not is_exact(task, attention):
         raise refuse(
             "attention", attention.name, "one whose risk on this task is exact and has derivatives"
         )
     if not attention.analytic:
-        return plan(task, attention, scale, scale, int(np.ceil(_LIGHT_ORDER * fineness)))
+        return plan(task, attention, scale, sharpness, int(np.ceil(_LIGHT_ORDER * fineness)))
     longest, spread = int(task.length.longest), float(getattr(task, "spread", 1.0))
     shift = scale * float(getattr(task, "shift", 0.0))
     rule = trapezoid_for(scale * max(1.0, spread), shift, longest, fineness)
     if not isinstance(task, AbstractSelected):
         return Plan(rule)
-    table = light_selection(float(task.sharpness), longest, scale, fineness)
+    table = light_selection(float(task.sharpness), longest, sharpness, fineness)
     return Plan(rule, table=table, noise_rule=trapezoid_for(noise, 0.0, longest, fineness))
 
 
