@@ -166,6 +166,7 @@ def test_corners_are_answered_or_marked(alpha, ridge):
         assert 0.3 < float(found.test_risk) < 1.05
 
 
+@pytest.mark.slow
 def test_kinks_are_admitted():
     found = ar.erm_asymptotics(SPIKED, ar.Sparsemax(), 4.0, ONE, log2_points=6)
     assert found.unresolved > 0.01

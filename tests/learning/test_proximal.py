@@ -24,7 +24,7 @@ def _samples(rng, count, length):
 def test_finds_the_lowest_minimum(name, rng):
     attention = ar.attention(name)
     samples = _samples(rng, 40, 2)
-    found = jax.vmap(lambda s: search(attention, s.scores, s, RESPONSE))(samples)
+    found = jax.jit(jax.vmap(lambda s: search(attention, s.scores, s, RESPONSE)))(samples)
     lowest = jax.vmap(lambda c, s: energy(attention, c, s, RESPONSE))(found, samples)
     offsets = jnp.array(list(itertools.product(np.linspace(-8, 8, 161), repeat=2)))
 
@@ -53,7 +53,7 @@ def test_values_are_eliminated_exactly(rng):
         missed = sample.label - attention(chi) @ z
         return jax.grad(full, (0, 1))(chi, z, sample), missed**2 - fitted.loss
 
-    (by_chi, by_z), loss = jax.vmap(slopes)(samples)
+    (by_chi, by_z), loss = jax.jit(jax.vmap(slopes))(samples)
     np.testing.assert_allclose(by_chi, 0.0, atol=1e-8)
     np.testing.assert_allclose(by_z, 0.0, atol=1e-10)
     np.testing.assert_allclose(loss, 0.0, atol=1e-10)
@@ -62,8 +62,9 @@ def test_values_are_eliminated_exactly(rng):
 def test_derivatives_of_a_minimum_are_those_of_finite_differences(rng):
     attention, samples = ar.Softmax(), _samples(rng, 1, 3)
     sample = jax.tree.map(lambda leaf: leaf[0], samples)
-    last = search(attention, sample.scores, sample, RESPONSE)
+    last = jax.jit(lambda sample: search(attention, sample.scores, sample, RESPONSE))(sample)
 
+    @jax.jit
     def at(label):
         return follow(attention, last, sample._replace(label=label), RESPONSE)
 

@@ -48,6 +48,10 @@ def test_linear_attention_goes_on_along_a_valley():
     spiked = ar.mismatched_minimum(SPIKED, ar.Linear())
     assert spiked.kind == "not attained"
     assert abs(float(spiked.risk.value) - 10 / 12) < 10 * float(spiked.risk.error) < 1e-6
+
+
+@pytest.mark.slow
+def test_linear_attention_goes_on_along_a_valley_of_the_max_task_too():
     task = ar.MaxSLR(2.0, 10)
     found = ar.mismatched_minimum(task, ar.Linear())
     limit = 1 - ar.mean_relevant_field(task) ** 2 / 10
@@ -65,6 +69,7 @@ def test_a_saddle_shows_the_way_down():
     assert float(lower.value) < float(found.risk.value) - 1e-3
 
 
+@pytest.mark.slow
 def test_basins_count_every_run():
     small = ar.basins(SPIKED, ar.Linear(), jax.random.key(0), runs=12, size=0.1)
     assert (small.matched, small.mismatched, small.unfinished) == (12, 0, 0)

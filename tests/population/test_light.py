@@ -19,7 +19,7 @@ CASES = [
     ("spiked-spread", "erf"),
     ("max", "softmax"),
     ("max", "linear"),
-    ("max-hard", "softplus"),
+    pytest.param("max-hard", "softplus", marks=pytest.mark.slow),
 ]
 
 

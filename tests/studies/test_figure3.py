@@ -48,6 +48,7 @@ def lines(axes, **wanted):
     ]
 
 
+@pytest.mark.slow
 def test_learned_curve():
     rows = figure3.learned(Question("spiked", 2.0, "3", "linear"), TINY)
     limit, most, least = rows
