@@ -7,7 +7,6 @@ flows along.
 
 from typing import Any, Literal, NamedTuple
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,6 @@ from .._check import real, refuse
 from ..attention import AbstractAttention, AbstractElementwise
 from ..estimate import Estimate
 from ..tasks import AbstractSelected, AbstractTask
-from .exponential import ExponentialRosenbrock, Moving
 from .overlaps import Overlaps, overlaps_of, vectors_of
 from .risk import ROUNDING, SHARPEST, Plan, as_arrays, light_plan, risk
 
@@ -29,11 +27,10 @@ DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
 # Lengths of k up to which it is followed, each at a higher price than the one before. A longer one leaves the domain.
 _REACHES = (2.0, 2.8, 4.0, 8.0, SHARPEST, 2 * SHARPEST)
 _TOKENWISE_REACHES = (4.0, SHARPEST, 2 * SHARPEST)  # where one token at a time costs little
-_MARGIN = 0.9  # of a reach, for the step that passes it
+MARGIN = 0.9  # of a reach, for the step that passes it
 _SHARP = 8.0  # a longer k is not planned for before it comes
 _QUIET = 1.0  # what a score may vary given its field, while k follows its teacher
 _FINER = 1.25  # of the rule that risks along a path are reported with, and whose distance from the first is the error
-_MOST_STEPS = 4000
 _AT_A_TIME = 64  # states whose risks are found together
 
 
@@ -106,10 +103,10 @@ def _stages(
     length, noise, sharpness = _length(states), _noise(states), np.abs(states[:, 0])
     stages: dict[tuple[float, float, float], list[int]] = {}
     for run in np.flatnonzero(moving).tolist():
-        reach = next((r for r in reaches if length[run] < _MARGIN * r), None)
+        reach = next((r for r in reaches if length[run] < MARGIN * r), None)
         if reach is not None:
-            quiet = isinstance(task, AbstractSelected) and noise[run] < _MARGIN * _QUIET
-            blunt = next(r for r in _REACHES if sharpness[run] < _MARGIN * r)
+            quiet = isinstance(task, AbstractSelected) and noise[run] < MARGIN * _QUIET
+            blunt = next(r for r in _REACHES if sharpness[run] < MARGIN * r)
             stage = (reach, _QUIET, reach) if quiet else (reach, reach, min(reach, blunt))
             stages.setdefault(stage, []).append(run)
     return {stage: np.array(which) for stage, which in stages.items()}
@@ -131,7 +128,7 @@ def reaches_of(task: AbstractTask, attention: AbstractAttention) -> tuple[float,
         longest, sharpness = SHARPEST, task.sharpness
     elif tokenwise:
         return (longest,)
-    least = min(float(sharpness) / _MARGIN, _SHARP)
+    least = min(float(sharpness) / MARGIN, _SHARP)
     known = _TOKENWISE_REACHES if tokenwise else _REACHES
     return tuple(reach for reach in known if least <= reach <= longest)
 
@@ -171,11 +168,6 @@ def risk_at(
     return risk(task, attention, overlaps_of(state[: 2 * half].reshape(2, half)), plan)
 
 
-def _descend(time: Any, state: Moving, problem: Any) -> Moving:
-    task, attention, plan, _ = problem
-    return Moving(-jax.grad(risk_at)(state.point, task, attention, plan), jnp.zeros(()))
-
-
 class _Runs(NamedTuple):
     """All runs: their state, their time, and the states at the recorded times."""
 
@@ -187,10 +179,12 @@ class _Runs(NamedTuple):
         self, which: np.ndarray, times: np.ndarray, problem: Any, settings: tuple[float, float]
     ) -> np.ndarray:
         """Follow some of them as far as the plan reaches, and say why each stopped."""
+        from .integration import integrate  # with diffrax, a third of a second that only flows pay
+
         ends = float(times[-1])
         starts = self.state[which], np.minimum(self.time[which], ends)
         saved, state, time, converged, left = map(
-            np.asarray, _integrate(as_arrays((*starts, times)), as_arrays(problem), settings)
+            np.asarray, integrate(as_arrays((*starts, times)), as_arrays(problem), settings)
         )
         here = np.isfinite(saved).all(-1) & (times >= self.time[which][:, None])
         later = times > time[:, None]
@@ -199,53 +193,6 @@ class _Runs(NamedTuple):
         self.state[which], self.time[which] = state, time
         stopped = np.where(left, "left the domain", "time over")
         return np.where(converged, "converged", stopped)
-
-
-@eqx.filter_jit
-def _integrate(
-    begin: tuple[Array, Array, Array], problem: Any, settings: tuple[float, float]
-) -> tuple[Array, ...]:
-    """Paths at `times`, and of each run where and when it stopped, and whether it converged or left."""
-    states, starts, times = begin
-    (tolerance, accuracy), (reach, noise, sharpness) = settings, problem[-1]
-
-    def converged(t: Any, y: Moving, args: Any, **_: Any) -> Any:
-        return y.speed < tolerance
-
-    def left(t: Any, y: Moving, args: Any, **_: Any) -> Any:
-        inside = jnp.linalg.norm(y.point[:4]) <= _MARGIN * reach
-        quiet = jnp.linalg.norm(y.point[1:4]) <= noise
-        return ~(inside & quiet & (jnp.abs(y.point[0]) <= sharpness))
-
-    def one(state: Array, start: Array) -> tuple[Array, ...]:
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(_descend),
-            ExponentialRosenbrock(),
-            start,
-            times[-1],
-            0.1,
-            Moving(state, jnp.asarray(jnp.inf)),
-            args=problem,
-            saveat=diffrax.SaveAt(
-                subs=[
-                    diffrax.SubSaveAt(ts=jnp.maximum(times, start)),
-                    diffrax.SubSaveAt(t1=True),
-                ]
-            ),
-            stepsize_controller=diffrax.PIDController(
-                rtol=accuracy, atol=accuracy * 1e-2, dtmin=1e-8, force_dtmin=True
-            ),
-            adjoint=diffrax.ForwardMode(),
-            event=diffrax.Event([converged, left]),
-            max_steps=_MOST_STEPS,
-            throw=False,
-        )
-        (path, end), (_, (time,)) = solution.ys, solution.ts
-        return path.point, end.point[0], time, *solution.event_mask
-
-    if jax.default_backend() == "cpu":  # where a batch would only wait for its slowest run
-        return jax.lax.map(lambda run: one(*run), (states, starts))
-    return jax.vmap(one)(states, starts)
 
 
 def _report(
