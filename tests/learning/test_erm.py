@@ -139,6 +139,7 @@ def test_much_data_meets_the_population():
     assert limit - 3 * float(found.test_risk.error) <= float(found.test_risk) < limit + 0.02
 
 
+@pytest.mark.slow
 def test_tuning_agrees_with_a_grid():
     alpha = 2.0
     tuned = ar.tuned_erm_asymptotics(SPIKED, ar.Linear(), alpha, log2_points=7)
@@ -153,6 +154,7 @@ def test_tuning_agrees_with_a_grid():
     assert np.all(np.abs(tuned.slope) * [tuned.ridge.k, tuned.ridge.v] < 5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.05, 100.0])
 @pytest.mark.parametrize("ridge", [ar.Ridge(0.05, 0.05), ar.Ridge(20.0, 20.0)], ids=["low", "high"])
 def test_corners_are_answered_or_marked(alpha, ridge):
