@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import real, refuse
+from .._check import real
 from ..attention import AbstractAttention
 from ..estimate import Estimate
 from ..population.overlaps import Overlaps
@@ -23,12 +23,11 @@ from ..population.risk import as_arrays, is_exact, light_plan, plan, risk
 from ..tasks import AbstractTask, MaxSLR, SpikedSLR
 from .channel import Hats, Located, Order, Sequences, Student, draw, hats, locate, sequences
 from .proximal import Fitted, Sample, fit, follow, is_stationary, search, stiffness
-
-Learnable = SpikedSLR | MaxSLR
+from .scope import Solvable, solvable
 
 RANDOMISATIONS = 16
 LOG2_POINTS = 9
-_LONGEST = 32
+_LONGEST = {SpikedSLR: 32, MaxSLR: 32}
 
 _TOLERANCE = 1e-8  # of a step of the map, relative
 _PLAIN_STEPS, _MOST_STEPS = 6, 80
@@ -122,15 +121,9 @@ def erm_asymptotics(
     return choose([problem.settle(alpha, ridge, start)[0] for start in starts(task, ridge)])
 
 
-def learnable(task: AbstractTask) -> Learnable:
+def learnable(task: AbstractTask) -> Solvable:
     """The task, if this room has the equations for it."""
-    if not isinstance(task, SpikedSLR | MaxSLR):
-        raise refuse("task", task.name, "spiked or max where learning from finite data is asked")
-    if isinstance(task, SpikedSLR) and task.spread != 1.0:
-        raise refuse("spread", f"{task.spread:g}", "1 where learning from finite data is asked")
-    if task.length.longest > _LONGEST:
-        raise refuse("length", str(task.length), f"at most {_LONGEST} where learning is asked")
-    return task
+    return solvable(task, _LONGEST, "learning from finite data")
 
 
 def starts(task: AbstractTask, ridge: Ridge) -> tuple["Start", ...]:
@@ -169,7 +162,7 @@ class Moved(NamedTuple):
 class Problem(NamedTuple):
     """One attention on one task, with the points that everything is averaged over."""
 
-    task: Learnable
+    task: Solvable
     attention: AbstractAttention
     points: tuple[Sequences, ...]
 
@@ -405,7 +398,7 @@ def _identities(x: np.ndarray, alpha: float, ridge: Ridge, hat: Hats) -> np.ndar
 
 
 def population(
-    task: Learnable, attention: AbstractAttention, x: np.ndarray
+    task: Solvable, attention: AbstractAttention, x: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """The test risk and its derivatives in the six unknowns."""
     scale = 2.0 ** max(1, int(np.ceil(np.log2(np.sqrt(x[1])))))

@@ -15,15 +15,14 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import real, refuse
+from .._check import real
 from ..estimate import Estimate
 from ..population.risk import as_arrays
 from ..quadrature.qmc import sobol
 from ..tasks import AbstractTask, MaxSLR, SpikedSLR
 from .evidence import Evidence, Points, evidence, knowledge
 from .fixed_point import settle
-
-Solvable = SpikedSLR | MaxSLR
+from .scope import Solvable, solvable
 
 # Tokens of a sequence; for max-SLR the work grows like their third power.
 LONGEST = {SpikedSLR: 512, MaxSLR: 64}
@@ -113,22 +112,14 @@ class OptimalAsymptotics(eqx.Module):
 def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> OptimalAsymptotics:
     """The optimum at `α = N/D` for spiked-SLR (of spread 1) and max-SLR, of any noise and finite law of the length."""
     alpha = real("alpha", alpha, above=0.0)
-    task = solvable(task)
+    task = optimisable(task)
     points = draw(task, seed)
     return OptimalAsymptotics(reachable(task, alpha, points), informed(task, alpha, points))
 
 
-def solvable(task: AbstractTask) -> Solvable:
+def optimisable(task: AbstractTask) -> Solvable:
     """The task, if this room has the equations for it."""
-    if not isinstance(task, SpikedSLR | MaxSLR):
-        raise refuse("task", task.name, "spiked or max where the Bayes optimum is asked")
-    if isinstance(task, SpikedSLR) and task.spread != 1.0:
-        raise refuse("spread", f"{task.spread:g}", "1 where the Bayes optimum is asked")
-    longest = LONGEST[type(task)]
-    if task.length.longest > longest:
-        allowed = f"at most {longest} where the Bayes optimum of this task is asked"
-        raise refuse("length", str(task.length), allowed)
-    return task
+    return solvable(task, LONGEST, "the Bayes optimum")
 
 
 def draw(task: Solvable, seed: int = 0, fewer: int = 0) -> Points:

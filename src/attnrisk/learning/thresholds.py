@@ -9,7 +9,8 @@ from jaxtyping import Float
 from ..estimate import Estimate
 from ..tasks import AbstractTask
 from .evidence import Points
-from .optimal import FixedPoint, Solvable, draw, informed, reachable, solvable
+from .optimal import FixedPoint, draw, informed, optimisable, reachable
+from .scope import Solvable
 
 _LOWEST, _HIGHEST, _COARSE = 2.0**-3, 2.0**10, 14  # the α searched, and how many to begin with
 _TOLERANCE = 0.005  # relative width of the bracket in which a threshold is left
@@ -46,7 +47,7 @@ def optimal_thresholds(task: AbstractTask, seed: int = 0) -> Thresholds:
     the free entropy grows like `½(α−1) log 1/(1−q_v)`, without bound. With noise the two branches cross at a finite
     free entropy, or there is one branch only and nothing jumps; of several jumps the largest counts.
     """
-    task = solvable(task)
+    task = optimisable(task)
     points = draw(task, seed, _FEWER)
     if task.noise == 0.0:
         return Thresholds(Estimate(1.0, 0.0), _middle(_recovery(task, points)))
@@ -58,7 +59,7 @@ def optimal_thresholds(task: AbstractTask, seed: int = 0) -> Thresholds:
 
 def optimal_phase_diagram(task: AbstractTask, nu: Iterable[float], seed: int = 0) -> PhaseDiagram:
     """The thresholds of the task at each strength `ν` of its signal."""
-    task = solvable(task)
+    task = optimisable(task)
     grid = [type(task)(each, task.length, task.noise) for each in nu]
     found = [optimal_thresholds(each, seed) for each in grid]
     return PhaseDiagram(

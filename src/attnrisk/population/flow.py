@@ -5,7 +5,7 @@ four coordinates each, where it has the same form as in `R^D`: the overlaps stay
 flows along.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,8 +19,6 @@ from ..estimate import Estimate
 from ..tasks import AbstractSelected, AbstractTask
 from .overlaps import Overlaps, overlaps_of, vectors_of
 from .risk import ROUNDING, SHARPEST, Plan, as_arrays, light_plan, risk
-
-Result = Literal["converged", "time over", "left the domain"]
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
 
@@ -38,7 +36,7 @@ class Flow(eqx.Module):
     """Paths of gradient flow: a row for each start (none for a single one), a column for each time.
 
     A run that converged stays where it is. `risk` has the error of quadrature at the recorded overlaps; `end` and
-    `end_time` tell where and when each run stopped, and `result` why.
+    `end_time` tell where and when each run stopped, and `result` why: `converged`, `time over`, `left the domain`.
     """
 
     times: Float[np.ndarray, " times"]

@@ -28,8 +28,8 @@ starts with a small constant λ, many runs end in the mismatched minimum, k = ±
 little higher. With a large λ the erf saturates: once a few tenths of k lie along k* nothing pulls the rest, and k \
 drifts towards ±v*, to a risk below the teacher's. A λ that is large at first and decays finds the teacher from all of \
 these starts, also when the gradient is that of five fresh noisy sequences a step (right, d = 80; the others descend \
-on the population risk, d = 400). It is no guarantee: of 390 more starts of the fourth setting, 22 end in the \
-mismatched minimum, which has the lower risk there at the last step. descent.csv holds the lines and the bands, λ, and \
+on the population risk, d = 400). It is no guarantee: other starts end in the mismatched minimum, which has the lower \
+risk there at the last step. descent.csv holds the lines and the bands, λ, and \
 the share of runs with both overlaps above 0.9.
 """
 
