@@ -5,6 +5,7 @@ On the manifold `m_kv = m_vk = q_kv = 0` the best `v` is `v* A/B`, and what is l
 be integrated, then polished without derivatives, since an attention may have kinks.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import numpy as np
 
+from .._check import LARGEST
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
 from ..estimate import Estimate
 from ..quadrature.qmc import across
@@ -28,12 +30,15 @@ from .risk import (
     estimate,
     extrapolate,
     is_exact,
+    light_plan,
     plan,
 )
 
 # Lengths of k that are cheap to integrate. The scale of an attention is one, so that beyond them the risk only
 # approaches its limit, and longer ones are tried where it is still falling.
 _CHEAP, _CHEAP_TABLE = 8.0, 4.0
+# A light rule serves the search up to this length of k, where the attention is analytic and the table not too deep.
+_LIGHT, _LIGHT_TOKENS = 16.0, 1000
 _LONGEST = 1e3
 _FLAT = 1e-9  # a longer k that gains less than this gains nothing
 _SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
@@ -57,7 +62,7 @@ class Minimum(eqx.Module):
 
 def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> Minimum:
     """The infimum of the risk over `k` along `k*`, `v` along `v*` and, where it is free, the bias."""
-    shortest, *longer = _reaches(task, attention)
+    shortest, *longer = _searched(task, attention)
     problem = _Problem(task, attention, shortest, seed)
     negative, positive = -np.geomspace(shortest, 0.1, 4), np.geomspace(0.02, shortest, _SCALES)
     places = problem.scan(np.concatenate([negative, [0.0], positive]))
@@ -82,6 +87,18 @@ def _reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, .
     if not isinstance(attention, AbstractKernel):
         return _CHEAP_TABLE, SHARPEST
     return _CHEAP_TABLE, SHARPEST, _LONGEST
+
+
+def _searched(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
+    """Those of the lengths that a search visits: the shorter ones cost a light rule little more than no time."""
+    reaches = _reaches(task, attention)
+    light = _is_light(task, attention)
+    return tuple(reach for reach in reaches if not light or reach >= _LIGHT)
+
+
+def _is_light(task: AbstractTask, attention: AbstractAttention) -> bool:
+    deep = isinstance(task, AbstractSelected) and task.length.longest > _LIGHT_TOKENS
+    return is_exact(task, attention) and attention.analytic and not deep
 
 
 class _Place(NamedTuple):
@@ -116,12 +133,18 @@ class _Problem(NamedTuple):
     longest: float
     seed: int
 
-    def plan(self, order: int, randomisations: int) -> Plan:
-        """How to integrate it."""
+    def search_plan(self) -> Plan:
+        """How to integrate it many times: a smooth error moves the place of a minimum, but hardly its risk."""
+        if _is_light(self.task, self.attention) and self.longest <= _LIGHT:
+            return light_plan(self.task, self.attention, self.longest, 0.0, self.longest)
+        return self.plan(self.longest, _ROUGH if self.is_slow else ORDERS[0], _SEARCHING)
+
+    def plan(self, longest: float, order: int, randomisations: int) -> Plan:
+        """How to integrate it once, up to this length of `k`."""
         return plan(
             self.task,
             self.attention,
-            self.longest,
+            longest,
             order=order,
             seed=self.seed,
             randomisations=randomisations,
@@ -144,14 +167,16 @@ class _Problem(NamedTuple):
 
     def loss(self) -> Callable[[float, float], float]:
         """`−log(A²/B)` as a function of the length of `k` and the bias."""
-        order = _ROUGH if self.is_slow else ORDERS[0]
-        task, how = as_arrays((self.task, self.plan(order, _SEARCHING)))
+        task, how = as_arrays((self.task, self.search_plan()))
 
         def loss(m_kk: float, bias: float) -> float:
             attention, length = as_arrays((self.biased(float(bias)), float(m_kk)))
             values = compiled_profile(task, attention, length, how)
             a, b = (float(np.mean(np.asarray(value))) for value in values)
-            return np.log(b) - 2 * np.log(abs(a)) if a and b > 0 else np.inf
+            drowned = (
+                not 0 < abs(a) < np.sqrt(LARGEST) * b
+            )  # by a v longer than any that is allowed
+            return math.inf if drowned else math.log(b) - 2 * math.log(abs(a))
 
         return loss
 
@@ -207,10 +232,12 @@ class _Problem(NamedTuple):
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
         hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
         orders = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
+        reaches = _reaches(self.task, self.attention)
+        reach = next((reach for reach in reaches if reach >= abs(m_kk)), self.longest)
 
         @cache
         def at(order: int) -> Correlations:
-            how = self.plan(order, _REPORTING)
+            how = self.plan(reach, order, _REPORTING)
             values = compiled_profile(*as_arrays((self.task, attention, m_kk, how)))
             return Correlations(*map(np.asarray, values))
 
