@@ -15,6 +15,7 @@ from .attention import *  # noqa: E402, F403
 from .estimate import Estimate as Estimate  # noqa: E402
 from .learning import *  # noqa: E402, F403
 from .population import *  # noqa: E402, F403
+from .simulation import *  # noqa: E402, F403
 from .tasks import *  # noqa: E402, F403
 
 if _collecting:

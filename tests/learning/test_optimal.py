@@ -347,3 +347,23 @@ def test_bad_input_is_refused_in_one_line(ask, words):
         ask()
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_the_state_evolution_climbs_to_the_reachable_fixed_point():
+    path, end = ar.state_evolution(SPIKED_NOISY, 0.9, 60), _solved("SPIKED_NOISY", 0.9).reachable
+    for along, last in ((path.q_k, end.q_k), (path.q_v, end.q_v)):
+        assert along.value[0] == 0.0
+        assert np.all(np.diff(along.value) > -1e-12)
+        assert along.value[-1] == pytest.approx(float(last), abs=1e-6)
+        assert 0.2 < along.error[-1] / float(last.error) < 5
+    again = ar.state_evolution(SPIKED_NOISY, 0.9, 3, (path.q_k.value[2], path.q_v.value[2]))
+    np.testing.assert_allclose(again.q_v.value, path.q_v.value[2:6], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [((0.0, 5), "alpha"), ((1.0, 0), "steps = 0"), ((1.0, 5, (0.5, 1.0)), "start")],
+)
+def test_a_bad_state_evolution_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        ar.state_evolution(SPIKED_NOISY, *given)

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from .._check import Refusal
+from .amp import amp
 from .attentions import attentions
 from .bayes import bayes
 from .erm import erm
@@ -16,6 +17,7 @@ from .figure import figure
 from .flow import flow
 from .optimal import optimal
 from .population import population
+from .simulate import simulate
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     bayes,
@@ -23,6 +25,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     flow,
     erm,
     optimal,
+    simulate,
+    amp,
     attentions,
     figure,
 )

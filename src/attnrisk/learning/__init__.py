@@ -1,7 +1,13 @@
 """Finite data, `α = N/D`: fixed points of the high-dimensional limit (sections 6 and 7 of docs/theory.md)."""
 
 from .erm import ERMAsymptotics, Ridge, erm_asymptotics
-from .optimal import FixedPoint, OptimalAsymptotics, optimal_asymptotics
+from .optimal import (
+    FixedPoint,
+    OptimalAsymptotics,
+    Trajectory,
+    optimal_asymptotics,
+    state_evolution,
+)
 from .thresholds import PhaseDiagram, Thresholds, optimal_phase_diagram, optimal_thresholds
 from .tuning import tuned_erm_asymptotics
 
@@ -12,9 +18,11 @@ __all__ = [
     "PhaseDiagram",
     "Ridge",
     "Thresholds",
+    "Trajectory",
     "erm_asymptotics",
     "optimal_asymptotics",
     "optimal_phase_diagram",
     "optimal_thresholds",
+    "state_evolution",
     "tuned_erm_asymptotics",
 ]

@@ -36,7 +36,8 @@ _SEARCHES, _JUMP = (
     4,
     2.0,
 )  # after so many, and if the map then moves by no more than so many standard errors
-_FARTHEST = 0.5  # a Newton step, relative to each unknown
+_FARTHEST, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
+_LEAST = 1e-20  # of q − m², which is zero where an attention does not look at its scores
 _AT_A_TIME = 2048
 _RARE = 1e-3  # a share of samples that does not matter
 
@@ -209,22 +210,47 @@ def _is_small(step: np.ndarray, x: np.ndarray) -> bool:
 
 
 def _stepped(x: np.ndarray, moved: Moved, newton: bool) -> np.ndarray:
-    """Newton's step where it stays near and valid, a damped plain one otherwise."""
-    plain = moved.target - x
-    if newton:
-        ahead = np.linalg.solve(np.eye(6) - moved.jacobian, plain)
-        is_near = np.all(np.abs(ahead) <= _FARTHEST * (0.1 + np.abs(x)))
-        if is_near and _is_valid(x + ahead):
-            return x + ahead
-    damping = 0.7
-    while not _is_valid(x + damping * plain) and damping > 1e-3:
-        damping /= 2.0
-    return x + damping * plain
+    """Newton's step, shortened to what is near, where it goes the way of the plain one; or that, damped."""
+    target = _tamed(x, np.asarray(moved.target))
+    here = _free(x)
+    plain = _free(target) - here
+    if newton and np.all(target == moved.target):
+        slope = _free_slope(target) @ moved.jacobian @ np.linalg.inv(_free_slope(x))
+        step = np.linalg.solve(np.eye(6) - slope, plain)
+        size = np.where(np.arange(6) % 3, 1.0, 0.1 + np.abs(here))
+        step *= min(1.0, _FARTHEST / float(np.max(np.abs(step) / size)))
+        if (step / size) @ (plain / size) > 0:
+            return _unfree(here + step)
+    return _unfree(here + _DAMPING * plain)
 
 
-def _is_valid(x: np.ndarray) -> bool:
-    m_k, q_k, v_k, m_v, q_v, v_v = x
-    return bool(q_k > m_k**2 and q_v > m_v**2 and v_k > 0 and v_v > 0)
+def _tamed(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The target, where it is valid. At a `r + V̂ < 0`, which no fixed point has, as at a stiffness half of that now."""
+    v, ahead = x.reshape(2, 3)[:, 2], target.reshape(2, 3)
+    ratio = np.where(ahead[:, 2] > 0, 1.0, 2.0 * v / ahead[:, 2])
+    return np.asarray((ahead * np.stack([ratio, ratio**2, ratio], 1)).ravel())
+
+
+def _free(x: np.ndarray) -> np.ndarray:
+    """`m`, `log(q − m²)`, `log V` for both directions: any six numbers are valid."""
+    m, q, v = x.reshape(2, 3).T
+    return np.stack([m, np.log(np.maximum(q - m**2, _LEAST)), np.log(v)], 1).ravel()
+
+
+def _unfree(y: np.ndarray) -> np.ndarray:
+    m, log_own, log_v = y.reshape(2, 3).T
+    return np.stack([m, m**2 + np.exp(log_own), np.exp(log_v)], 1).ravel()
+
+
+def _free_slope(x: np.ndarray) -> Float[np.ndarray, "6 6"]:
+    """The derivatives of the free numbers."""
+    slope = np.zeros((6, 6))
+    for at, (m, q, v) in zip((0, 3), x.reshape(2, 3), strict=True):
+        own = max(q - m**2, _LEAST)
+        block = np.diag([1.0, 1.0 / own, 1.0 / v])
+        block[1, 0] = -2.0 * m / own
+        slope[at : at + 3, at : at + 3] = block
+    return slope
 
 
 def _student(x: Float[Array, "6"]) -> Student:

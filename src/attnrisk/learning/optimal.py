@@ -15,7 +15,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import real
+from .._check import real, refuse
 from ..estimate import Estimate
 from ..population.risk import as_arrays
 from ..quadrature.qmc import sobol
@@ -117,6 +117,60 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
     return OptimalAsymptotics(reachable(task, alpha, points), informed(task, alpha, points))
 
 
+class Trajectory(eqx.Module):
+    """The overlaps at the start and after each step of the state evolution; one value and error each."""
+
+    q_k: Estimate
+    q_v: Estimate
+
+
+def state_evolution(
+    task: AbstractTask,
+    alpha: float,
+    steps: int,
+    start: tuple[float, float] = (0.0, 0.0),
+    seed: int = 0,
+) -> Trajectory:
+    """Where message passing on `N = αD` samples stands after each step, from overlaps `q_k` and `q_v` to begin with.
+
+    The errors are those of the random points, from trajectories of each randomisation alone.
+    """
+    task, alpha = optimisable(task), float(real("alpha", alpha, above=0.0))
+    if not steps >= 1:
+        raise refuse("steps", steps, "a whole number ≥ 1")
+    if not all(0 <= real("start", q) < 1 for q in start):
+        raise refuse("start", start, "two overlaps ≥ 0 and < 1")
+    depth = -np.log1p(-np.asarray(start, float))
+    task_, alpha_, depth_ = as_arrays((task, alpha, depth))
+    pooled, own = _follow(task_, alpha_, depth_, draw(task, seed), steps)
+    values, replicates = (-np.expm1(-np.asarray(each)) for each in (pooled, own))
+    errors = np.std(replicates, 1, ddof=1) / np.sqrt(RANDOMISATIONS)
+    return Trajectory(*(Estimate(values[:, i], errors[:, i]) for i in range(2)))
+
+
+@eqx.filter_jit
+def _follow(
+    task: Solvable, alpha: Array, start: Array, points: Points, steps: int
+) -> tuple[Float[Array, "steps 2"], Float[Array, "steps r 2"]]:
+    """Depths along the way, of the mean over all points and of each randomisation."""
+
+    def alone(each: tuple[Array, Points]) -> Array:
+        depth, own = each
+        return _moved(task, alpha, _pooled(evidence(task, depth, jax.tree.map(_lone, own))))
+
+    def step(depths: tuple[Array, Array], _: None) -> Any:
+        pooled = _moved(task, alpha, _pooled(evidence(task, depths[0], points)))
+        return (pooled, jax.lax.map(alone, (depths[1], points))), depths
+
+    first = start, jnp.broadcast_to(start, (RANDOMISATIONS, 2))
+    return jax.lax.scan(step, first, length=steps + 1)[1]
+
+
+def _lone(points: Array) -> Array:
+    """The points of one randomisation as a set of their own."""
+    return points[None]
+
+
 def optimisable(task: AbstractTask) -> Solvable:
     """The task, if this room has the equations for it."""
     return solvable(task, LONGEST, "the Bayes optimum")
@@ -146,10 +200,10 @@ def reachable(task: Solvable, alpha: float, points: Points) -> FixedPoint:
 
 def informed(task: Solvable, alpha: float, points: Points) -> FixedPoint:
     """The fixed point below full information."""
-    return _branch(task, alpha, _informed_start(task, alpha), points)
+    return _branch(task, alpha, informed_start(task, alpha), points)
 
 
-def _informed_start(task: Solvable, alpha: float) -> np.ndarray:
+def informed_start(task: Solvable, alpha: float) -> np.ndarray:
     """Depths beyond what any data give: the locations known, `v` is left to a linear regression, `k` to a mean.
 
     The regression leaves `u = 1 − q_v` with `u² + (Δ² + α − 1) u = Δ²`. Of `k` max-SLR tells at most `q̂_k = O(α²)`:

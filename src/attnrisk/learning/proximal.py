@@ -9,14 +9,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..attention import AbstractAttention, AbstractElementwise
 
-_COLD_STEPS, _LAST_STEPS, _WARM_STEPS = 8, 5, 3
+_ROUGH_STEPS, _LAST_STEPS, _WARM_STEPS = 12, 5, 3
 _STATIONARY = 1e-4  # a gradient, in units of one over √V_k
-_PUSH = 2.0  # in units of √V_k, which is how far a score moves for a label of order one
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-6, 1e8
+_LONGEST_STEP = 2.0  # of a score: the scale of an attention is one
+# Moves of scores that are tried before any descent: with weak ridges the best one is long.
+_MOVES = np.array([0.7, 1.5, 3.0, 5.0, 8.0, 13.0, 22.0, 40.0])
 
 
 class Sample(NamedTuple):
@@ -42,14 +45,24 @@ class Fitted(NamedTuple):
     loss: Float[Array, ""]
 
 
+def residual(
+    attention: AbstractAttention, chi: Array, sample: Sample, response: Response
+) -> Float[Array, ""]:
+    """What is left of the label once `z` has given way, of which the sample minimises half the square."""
+    weights = attention(chi)
+    missed = sample.label - jnp.sum(weights * sample.values)
+    return missed / jnp.sqrt(1.0 + response.v * jnp.sum(weights**2))
+
+
 def energy(
     attention: AbstractAttention, chi: Array, sample: Sample, response: Response
 ) -> Float[Array, ""]:
     """What the sample minimises, after `z`."""
-    weights = attention(chi)
-    missed = sample.label - weights @ sample.values
-    bend = jnp.sum((chi - sample.scores) ** 2) / (2.0 * response.k)
-    return missed**2 / (2.0 * (1.0 + response.v * weights @ weights)) + bend
+    return _energy(residual(attention, chi, sample, response), chi, sample, response)
+
+
+def _energy(left: Array, chi: Array, sample: Sample, response: Response) -> Float[Array, ""]:
+    return left**2 / 2.0 + jnp.sum((chi - sample.scores) ** 2) / (2.0 * response.k)
 
 
 def fit(attention: AbstractAttention, chi: Array, sample: Sample, response: Response) -> Fitted:
@@ -57,6 +70,45 @@ def fit(attention: AbstractAttention, chi: Array, sample: Sample, response: Resp
     weights = attention(chi)
     left = (sample.label - weights @ sample.values) / (1.0 + response.v * weights @ weights)
     return Fitted((chi - sample.scores) / response.k, weights * left, left**2)
+
+
+class _Rough(NamedTuple):
+    """A place, the residual around it, and how much the step is damped."""
+
+    chi: Array
+    residual: Array
+    slope: Array
+    damping: Array
+
+
+def _descend_roughly(
+    attention: AbstractAttention, start: Array, sample: Sample, response: Response
+) -> tuple[Array, Array]:
+    """Gauss and Newton's method with the damping of Levenberg and Marquardt, and the energy where it ends.
+
+    There is one residual, so that the matrix of a step is a multiple of one plus a square, with a known inverse.
+    """
+
+    def look(chi: Array) -> tuple[Array, Array]:
+        return jax.value_and_grad(residual, 1)(attention, chi, sample, response)
+
+    def step(_: int, at: _Rough) -> _Rough:
+        downhill = -(at.residual * at.slope + (at.chi - sample.scores) / response.k)
+        stiff = (1.0 + at.damping) / response.k
+        across = jnp.sum(at.slope * downhill) / (stiff + jnp.sum(at.slope**2))
+        move = (downhill - across * at.slope) / stiff
+        move *= jnp.minimum(1.0, _LONGEST_STEP / (jnp.max(jnp.abs(move)) + 1e-30))
+        ahead = at.chi + move
+        there = _Rough(ahead, *look(ahead), at.damping / 10.0)
+        here = at._replace(damping=jnp.maximum(10.0 * at.damping, _FIRST_DAMPING))
+        energies = [_energy(it.residual, it.chi, sample, response) for it in (there, here)]
+        return jax.tree.map(
+            lambda new, old: jnp.where(energies[0] <= energies[1], new, old), there, here
+        )
+
+    first = _Rough(start, *look(start), jnp.asarray(_FIRST_DAMPING))
+    end = jax.lax.fori_loop(0, _ROUGH_STEPS, step, first)
+    return end.chi, _energy(end.residual, end.chi, sample, response)
 
 
 class _Descent(NamedTuple):
@@ -115,17 +167,44 @@ def solve(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Arra
 
 
 def search(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:
-    """The lowest minimum from several starts: where it was last, at rest, and with each score pushed up or down."""
-    one, steps = jnp.eye(last.size), _COLD_STEPS
-    pushes = [one, -one]
-    if isinstance(attention, AbstractElementwise):
-        # It tells a push of one score from a pull of the rest, and where it saturates the way back is long.
-        pushes, steps = [*pushes, 2.0 * one - 1.0, 1.0 - 2.0 * one], 2 * _COLD_STEPS
-    apart = _PUSH * jnp.sqrt(response.k) * jnp.concatenate(pushes)
-    starts = jnp.concatenate([last[None], sample.scores[None], sample.scores + apart])
-    ends = jax.vmap(lambda start: _descend(attention, start, sample, response, steps))(starts)
-    best = ends.chi[jnp.argmin(jnp.where(jnp.isnan(ends.energy), jnp.inf, ends.energy))]
+    """The lowest minimum from several starts: where it was last, at rest, and moved."""
+    moves = _moves(attention, sample, response)
+    starts = jnp.concatenate([last[None], sample.scores[None], sample.scores + moves])
+    ends, energies = jax.vmap(lambda start: _descend_roughly(attention, start, sample, response))(
+        starts
+    )
+    best = ends[jnp.argmin(jnp.where(jnp.isnan(energies), jnp.inf, energies))]
     return _descend(attention, best, sample, response, _LAST_STEPS).chi
+
+
+def _moves(
+    attention: AbstractAttention, sample: Sample, response: Response
+) -> Float[Array, "moves L"]:
+    """Displacements of the scores from which the lowest minimum may be reached."""
+    lengths = jnp.asarray(_MOVES)
+
+    def best(directions: Array) -> Array:
+        """Of several directions, the one that leads lowest, with its length."""
+        moves = (lengths[:, None, None] * directions).reshape(-1, sample.scores.size)
+        at = jax.vmap(lambda move: energy(attention, sample.scores + move, sample, response))
+        return moves[jnp.argmin(at(moves))]
+
+    return jax.vmap(best)(_directions(attention, sample))
+
+
+def _directions(
+    attention: AbstractAttention, sample: Sample
+) -> Float[Array, "groups directions L"]:
+    """Groups of directions, of each of which one is enough."""
+    one = jnp.eye(sample.scores.size)
+    if isinstance(attention, AbstractElementwise):
+        # It tells a push of one score from a pull of the rest.
+        return jnp.concatenate([one, -one, 2.0 * one - 1.0, 1.0 - 2.0 * one])[:, None]
+    # A token gains weight alone, or as the heaviest of the others loses it, which takes half the move.
+    others = jnp.where(one > 0, -jnp.inf, attention(sample.scores))
+    heaviest = jax.nn.one_hot(jnp.argmax(others, 1), len(one))
+    up = jnp.concatenate([one, (one - heaviest) / 2.0])
+    return jnp.stack([up, -up], 1)
 
 
 def follow(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:

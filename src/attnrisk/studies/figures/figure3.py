@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from ...attention import AbstractAttention, attention
+from ...attention import attention
 from ...estimate import Estimate
 from ...learning import FixedPoint, optimal_asymptotics, optimal_thresholds
-from ...learning.erm import ERMAsymptotics, Ridge
+from ...learning.erm import Ridge
 from ...learning.tuning import tuned_erm_asymptotics
 from ...population import population_minimum
 from .rows import BAYES, Progress, Question, answered
@@ -125,23 +125,14 @@ def learned(question: Question, grid: Grid) -> list[Row]:
     rows = [_row(question, question.attention, inf, limit.risk, reached)]
     start: Ridge | None = None
     for alpha in sorted(grid.alphas, reverse=True):
-        found = _tuned(task, student, alpha, grid.log2_points[question.task], start)
+        found = tuned_erm_asymptotics(
+            task, student, alpha, 0, grid.log2_points[question.task], start
+        )
         row = _row(question, question.attention, alpha, found.test_risk, found.result)
         r_k, r_v = float(found.ridge.k), float(found.ridge.v)
         rows.append(replace(row, ridge_k=r_k, ridge_v=r_v, replicon=found.replicon))
         start = found.ridge if found.converged else None
     return rows
-
-
-def _tuned(
-    task: Any, student: AbstractAttention, alpha: float, log2_points: int, neighbour: Ridge | None
-) -> ERMAsymptotics:
-    """The better of two searches: from the ridges at the next larger α alone, a curve can stay in a side valley."""
-    found = [
-        tuned_erm_asymptotics(task, student, alpha, log2_points=log2_points, start=start)
-        for start in ((None,) if neighbour is None else (None, neighbour))
-    ]
-    return min(found, key=lambda it: (not it.converged, float(it.test_risk)))
 
 
 def optimum(question: Question, grid: Grid) -> list[Row]:

@@ -1,0 +1,88 @@
+"""Stochastic gradient descent: the flow at small steps and large batches, and the ridge that weight decay is."""
+
+import jax
+import numpy as np
+import pytest
+
+import attnrisk as ar
+
+TASK = ar.SpikedSLR(2.0, 3)
+DIM, BATCH, STEPS = 100, 2000, 60
+
+
+@pytest.fixture(scope="module")
+def data():
+    return ar.stream(TASK, jax.random.key(0), n=BATCH * STEPS, dim=DIM, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def start(data):
+    small = 0.1 * np.random.default_rng(0).normal(size=(2, DIM))
+    return small + 0.3 * np.asarray(data.teacher)
+
+
+def largest_distance(path, flow):
+    names = ("m_kk", "m_vv", "q_kk", "q_vv", "m_kv", "m_vk", "q_kv")
+    return max(np.max(np.abs(getattr(path, n) - getattr(flow, n))) for n in names)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_it_follows_the_flow(data, start, momentum):
+    path = ar.fit_sgd(data, ar.Softmax(), 0.03, BATCH, momentum=momentum, start=start, records=6)
+    assert path.result == "finished"
+    assert path.steps == STEPS
+    first = jax.tree.map(lambda each: float(each[0]), path.overlaps)
+    flow = ar.gradient_flow(TASK, ar.Softmax(), first, path.times)
+    moved = flow.overlaps.m_vv[-1] - flow.overlaps.m_vv[0]
+    assert moved > 0.5
+    assert largest_distance(path.overlaps, flow.overlaps) < 0.04
+    slower = ar.gradient_flow(TASK, ar.Softmax(), first, path.times / 1.2)
+    assert largest_distance(path.overlaps, slower.overlaps) > 0.05  # another unit of time
+
+
+def test_weight_decay_is_a_ridge():
+    """All data at every step, until nothing moves: the minimum of section 6."""
+    law = ar.LengthLaw([1, 3], [0.3, 0.7])
+    data = ar.sample(ar.SpikedSLR(2.0, law), jax.random.key(1), n=60, dim=20)
+    fit = ar.fit_erm(data, ar.Softmax(), ar.Ridge(0.5, 0.5))
+    start, decay = 1.1 * np.stack([fit.k, fit.v]), 2 * 0.5 / data.alpha
+    path = ar.fit_sgd(
+        data, ar.Softmax(), 0.1, batch=60, epochs=2000, weight_decay=decay, start=start, records=1
+    )
+    np.testing.assert_allclose(path.k, fit.k, atol=1e-4)
+    np.testing.assert_allclose(path.v, fit.v, atol=1e-4)
+
+
+def test_too_long_steps_diverge_and_say_so(data, start):
+    path = ar.fit_sgd(data, ar.Linear(), 5.0, BATCH, start=start, records=STEPS)
+    assert path.result == "diverged"
+    assert np.all(np.isfinite(path.k))
+    assert np.all(np.isfinite(path.overlaps.q_vv))
+
+
+def test_an_interrupt_leaves_the_path_so_far(data, start):
+    def watch(done, total):
+        if done == 20:
+            raise KeyboardInterrupt
+
+    path = ar.fit_sgd(data, ar.Softmax(), 0.03, BATCH, start=start, records=6, watch=watch)
+    assert (path.result, path.steps) == ("interrupted", 20)
+    assert len(path.times) == 3
+
+
+BAD = [
+    ({"step": 0.0}, "step = 0"),
+    ({"batch": 0}, "batch = 0"),
+    ({"batch": BATCH * STEPS + 1}, "batch = "),
+    ({"momentum": 1.0}, "momentum = 1"),
+    ({"weight_decay": -1.0}, "weight_decay = -1"),
+    ({"start": np.ones((2, 3))}, "start = "),
+    ({"records": 0}, "records = 0"),
+]
+
+
+@pytest.mark.parametrize("case", BAD, ids=lambda case: str(case[0]))
+def test_bad_input(case, data):
+    given, words = case
+    with pytest.raises(ValueError, match=words):
+        ar.fit_sgd(data, ar.Softmax(), **({"step": 0.1, "batch": 10} | given))
