@@ -13,14 +13,14 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import population, simulation
+from benchmarks import learning, population, simulation
 
 RESULTS = Path(__file__).with_name("results.md")
 
 
 def main() -> int:
     """Print and keep the table; fail if a bar is missed."""
-    rows = population.rows() + simulation.rows()
+    rows = population.rows() + learning.rows() + simulation.rows()
     table = Table("what", "found", "bar", "reached")
     for row in rows:
         table.add_row(row.what, row.found, row.bar, _mark(row))

@@ -1,33 +1,23 @@
-"""Descent on the sphere: against quadrature, against descent in `R^d`, and against batches of whole tokens."""
+"""Descent on the sphere: against descent in `R^d`, and against batches of whole tokens."""
 
-from dataclasses import replace
 from functools import cache
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.special import erf
-from scipy.special import owens_t
 
 import attnrisk as ar
 from attnrisk._check import Refusal
-from attnrisk.population import descent
 from attnrisk.population.descent import (
-    SETTINGS,
     ConstantTemperature,
     DecayingTemperature,
-    UnitPair,
-    erf_risk,
-    manifold_starts,
     projected_descent,
-    run_setting,
-    sphere_starts,
     stochastic_projected_descent,
 )
-from attnrisk.population.overlaps import NAMES
-from attnrisk.population.risk import as_arrays, plan, risk, stretched
+from attnrisk.population.risk import plan, risk
+from attnrisk.population.sphere import UnitPair, manifold_starts, sphere_starts
 
 ERF = ar.Elementwise(erf, features=(0.0,))
 GAMMA = np.sqrt(0.5)
@@ -37,57 +27,9 @@ TASK = ar.SpikedSLR(200.0, 10, spread=GAMMA)
 KEY = jax.random.key(2410)
 
 
-def unit_overlaps(rng, inverse_temperature):
-    """Overlaps of `λ k` and `v` for two random unit vectors."""
-    k, v = (vector / np.linalg.norm(vector) for vector in rng.normal(size=(2, 4)))
-    cosines = UnitPair(k[None], v[None]).cosines
-    return jax.tree.map(lambda x: float(np.squeeze(x)), stretched(cosines, inverse_temperature))
-
-
 def free(cosines):
     """The five overlaps that unit vectors are free to have, last."""
     return np.stack([np.asarray(getattr(cosines, name)) for name in FREE], -1)
-
-
-# The risk in closed form.
-
-closed_risk = eqx.filter_jit(erf_risk)
-
-
-@pytest.mark.parametrize(
-    ("inverse_temperature", "length"),
-    [(1e-3, 10), (0.1, 10), (0.9, 10), (30.0, 10), (2.0, ar.uniform(1, 3))],
-)
-def test_risk_agrees_with_quadrature(rng, inverse_temperature, length):
-    for dim in (30, 400):
-        task = ar.SpikedSLR(dim / 2, length, noise=0.1, spread=GAMMA)
-        overlaps = unit_overlaps(rng, inverse_temperature)
-        exact = ar.population_risk(task, ERF, overlaps)
-        closed = float(closed_risk(*as_arrays((task, overlaps))))
-        assert closed == pytest.approx(exact.value, rel=1e-12, abs=1e-12)
-
-
-def test_gradient_agrees_with_quadrature(rng):
-    task = as_arrays(ar.SpikedSLR(15.0, 10, noise=0.1, spread=GAMMA))
-    how = plan(task, ERF, scale=1.0)
-
-    @jax.jit
-    def gradients(overlaps):
-        functions = (lambda o: erf_risk(task, o)), (lambda o: risk(task, ERF, o, how))
-        return [jax.grad(function)(overlaps) for function in functions]
-
-    for inverse_temperature in (0.1, 0.9):
-        overlaps = as_arrays(unit_overlaps(rng, inverse_temperature))
-        closed, exact = gradients(overlaps)
-        for name in NAMES:
-            value, expected = getattr(closed, name), getattr(exact, name)
-            assert float(value) == pytest.approx(float(expected), rel=1e-9, abs=1e-9), name
-
-
-def test_owens_function():
-    u, a = np.meshgrid(np.linspace(-8.0, 8.0, 161), [1e-3, 0.1, 0.5, 0.9, 1.0])
-    expected = 8.0 * owens_t(np.sqrt(2.0) * u, a)
-    np.testing.assert_allclose(descent._owen(u, a), expected, rtol=0, atol=3e-15)
 
 
 # The descent on the population risk.
@@ -192,53 +134,6 @@ def test_the_manifold_is_invariant():
     assert np.all(both[0] * both[1] > 0)
 
 
-def test_a_decaying_temperature_finds_the_teacher_from_most_starts():
-    """The others end in the mismatched minimum (section 5), whose risk is the lower one at the last, small `λ`."""
-    path = run_setting(replace(SETTINGS["decaying"], record_every=1200), seed=2)
-    key, value, crossed = (getattr(path.cosines, name)[:, -1] for name in FREE[:3])
-    found = np.abs(key) > 0.999
-    assert 24 < found.sum() < 30
-    assert np.all(key[found] * value[found] > 0.999)
-    assert np.all(np.abs(crossed[~found]) > 0.999)
-    assert path.risk[~found, -1].max() < path.risk[found, -1].min() - 1e-3
-
-
-def test_a_small_constant_one_is_caught_by_the_mismatched_minimum():
-    """Section 5: there `k = ±v*`, and `v` leans on `k*`."""
-    path = run_setting(SETTINGS["small"])
-    found = np.abs(path.cosines.m_kk[:, -1]) > 0.95
-    caught = np.abs(path.cosines.m_kv[:, -1]) > 0.95
-    assert np.all(found ^ caught)
-    assert 5 < found.sum() < 25
-    assert np.all(np.abs(path.cosines.m_vk[caught, -1]) > 0.5)
-    assert path.risk[caught, -1].min() > path.risk[found, -1].max() + 1e-3
-
-
-# The starts.
-
-
-def test_sphere_starts_are_uniform():
-    dim, repeats = 9, 40_000
-    start = sphere_starts(KEY, dim, repeats)
-    values = free(start.cosines)
-    variance = np.mean(values**2, 0)
-    error = np.sqrt(np.var(values**2, 0) / repeats)
-    assert np.all(np.abs(variance - 1 / dim) < 5 * error)
-    assert np.all(np.abs(variance - 1 / (dim - 1)) > 5 * error)
-    correlation = np.corrcoef(values.T) - np.eye(len(FREE))
-    assert np.abs(correlation).max() < 5 / np.sqrt(repeats)
-
-
-def test_manifold_starts_are_uniform_there():
-    dim, repeats = 9, 40_000
-    start = manifold_starts(KEY, dim, repeats)
-    for name in CROSS:
-        assert np.all(getattr(start.cosines, name) == 0.0), name
-    for name, room in (("m_kk", dim - 1), ("m_vv", dim - 2)):
-        squares = np.asarray(getattr(start.cosines, name)) ** 2
-        assert abs(squares.mean() - 1 / room) < 5 * squares.std() / np.sqrt(repeats), name
-
-
 # The stochastic descent.
 
 LAW = ar.SpikedSLR(4.0, 3, noise=0.3, spread=0.6)
@@ -322,17 +217,7 @@ def test_a_wrong_law_is_refused():
     assert standard_errors_apart(oracle, reduced_tokens(keys[1], 1, task=louder)) > 8
 
 
-def test_stochastic_runs_follow_their_seed():
-    setting = replace(SETTINGS["stochastic"], steps=1000, record_every=500)
-    first, again, other = (run_setting(setting, seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first.risk, again.risk)
-    assert np.all(first.risk != other.risk)
-    assert np.all(np.isfinite(first.risk))
-    np.testing.assert_allclose(first.risk - first.excess_risk, 0.01, atol=1e-12)
-    assert first.risk[:, -1].mean() < 0.9 * first.risk[:, 0].mean()
-
-
-# Schedules, settings, refusals.
+# Schedules, refusals.
 
 
 def test_schedules():
@@ -342,26 +227,6 @@ def test_schedules():
     assert decaying(10_000) == pytest.approx(1.0)
     assert decaying(200_000) == pytest.approx(2.0 / 21.0)
     assert DecayingTemperature(1.0, rate=0.5)(2) == 0.5
-
-
-def test_settings_are_those_of_the_paper():
-    told = {
-        name: (s.dim, s.noise, s.schedule(0), s.schedule(10_000), s.step_size, s.steps, s.repeats)
-        for name, s in SETTINGS.items()
-    }
-    assert told == {
-        "manifold": (400, 0.0, 0.1, 0.1, 4e-3, 20_000, 30),
-        "small": (400, 0.0, 0.1, 0.1, 4e-3, 20_000, 30),
-        "large": (400, 0.0, 0.9, 0.9, 1e-3, 120_000, 30),
-        "decaying": (400, 0.0, 1.0, 0.5, 4e-3, 120_000, 30),
-        "stochastic": (80, 0.1, 2.0, 1.0, 1e-3, 200_000, 30),
-    }
-    for setting in SETTINGS.values():
-        assert setting.task.nu == setting.dim / 2
-        assert setting.task.spread**2 == pytest.approx(0.5)
-        assert setting.task.length.mean() == 10
-    assert SETTINGS["stochastic"].batch == 5
-    assert SETTINGS["manifold"].starts is manifold_starts
 
 
 START = UnitPair([[1.0, 0.0]], [[0.6, 0.8]])
@@ -419,31 +284,3 @@ def test_bad_temperatures(bad):
     if bad != 0.0:
         with pytest.raises(Refusal, match="rate"):
             DecayingTemperature(1.0, rate=bad)
-
-
-@pytest.mark.parametrize(
-    ("k", "v"),
-    [
-        ([[1.0, 0.1]], [[1.0, 0.0]]),
-        ([[1.0, 0.0]], [[np.nan, 0.0]]),
-        ([[1.0, 0.0]], [[1.0, 0.0, 0.0]]),
-        ([1.0, 0.0], [1.0, 0.0]),
-        ([[1.0]], [[1.0]]),
-    ],
-)
-def test_bad_vectors(k, v):
-    with pytest.raises(Refusal, match=r"^[kv] = "):
-        UnitPair(k, v)
-
-
-@pytest.mark.parametrize("starts", [sphere_starts, manifold_starts])
-def test_bad_starts(starts):
-    with pytest.raises(Refusal, match="dim"):
-        starts(KEY, 3, 10)
-    with pytest.raises(Refusal, match="repeats"):
-        starts(KEY, 10, 0)
-
-
-def test_bad_seed():
-    with pytest.raises(Refusal, match="seed"):
-        run_setting(SETTINGS["small"], seed=-1)

@@ -12,7 +12,7 @@ from attnrisk.studies.figures import figure3
 from attnrisk.studies.figures.figure3 import REACHABLE, Grid, Row
 from attnrisk.studies.figures.rows import BAYES, Question
 
-TINY = Grid((("spiked", 2.0),), (2.0, 6.0), (0.5, 1.1, 6.0), {"spiked": 5})
+TINY = Grid((("spiked", 2.0),), (2.0, 6.0), (0.5, 1.1, 6.0), {"spiked": 5}, 100, 2)
 JUMP = 1.24
 
 
@@ -62,14 +62,14 @@ def test_learned_curve():
     assert limit.risk < most.risk < least.risk < 1.0
 
 
-def test_ridges_are_searched_for_afresh_and_from_the_last_that_converged(monkeypatch):
+def test_ridges_start_from_the_last_that_converged(monkeypatch):
     starts = []
 
-    def tuned(task, student, alpha, log2_points, start):
+    def tuned(task, student, alpha, seed, log2_points, start):
         starts.append((alpha, start))
-        converged = alpha > 3
+        converged = alpha != 2.0
         return SimpleNamespace(
-            test_risk=ar.Estimate(0.5 if start is None else 0.4, 0.0),
+            test_risk=ar.Estimate(0.5, 0.0),
             ridge=Ridge(alpha, 1.0),
             converged=converged,
             result="converged" if converged else "steps over",
@@ -77,12 +77,34 @@ def test_ridges_are_searched_for_afresh_and_from_the_last_that_converged(monkeyp
         )
 
     monkeypatch.setattr(figure3, "tuned_erm_asymptotics", tuned)
-    grid = TINY._replace(alphas=(1.0, 2.0, 6.0))
+    grid = TINY._replace(alphas=(0.5, 1.0, 2.0, 6.0))
     rows = figure3.learned(Question("spiked", 2.0, "3", "linear"), grid)
-    last = Ridge(6.0, 1.0)
-    assert starts == [(6.0, None), (2.0, None), (2.0, last), (1.0, None)]
-    assert [row.risk for row in rows[1:]] == [0.5, 0.4, 0.5]
-    assert [row.result for row in rows[1:]] == ["converged", "steps over", "steps over"]
+    first, last = Ridge(6.0, 1.0), Ridge(1.0, 1.0)
+    assert starts == [(6.0, None), (2.0, first), (1.0, None), (0.5, last)]
+    assert [row.result for row in rows[1:]] == ["converged", "steps over", "converged", "converged"]
+
+
+def test_experiments_lie_on_the_theory():
+    grid = TINY._replace(size=300, runs=3)
+    inputs = "spiked", 2.0, "3", "linear", 4.0
+    theory = ar.erm_asymptotics(ar.SpikedSLR(2.0, 3), ar.Linear(), 4.0, Ridge(0.6, 12.0), 0, 6)
+    risk, error = float(theory.test_risk), float(theory.test_risk.error)
+    row = Row(*inputs, risk, error, "converged", 0.6, 12.0, 0.3)
+    trial = figure3.Trial("spiked", 2.0, "3", "experiment", 4.0)
+    (found,) = figure3.experiments(trial, grid, [row, replace(row, alpha=1.0), *learner("softmax")])
+    assert (found.curve, found.size, found.runs, found.replicon) == ("linear", 300, 3, None)
+    assert 0 < found.error < 0.1
+    assert abs(found.risk - risk) < 3 * error + 3 * found.error
+    figure = figure3.plot([*learner("softmax"), *learner("linear"), *made_up_optimum(), found])
+    (square,) = lines(figure.axes[0], marker="s")
+    assert (list(square.get_xdata()), list(square.get_ydata())) == ([4.0], [found.risk])
+    assert "experiment, $\\sqrt{ND} = 300$" in [text.get_text() for text in figure.legends[0].texts]
+
+
+def made_up_optimum():
+    """Both branches on one line."""
+    inputs = [("spiked", 2.0, "3", curve) for curve in (BAYES, REACHABLE)]
+    return [Row(*it, alpha, 0.2, 0.0, "converged") for it in inputs for alpha in (0.5, 2.0, 6.0)]
 
 
 def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
@@ -106,6 +128,7 @@ def test_every_panel_has_every_curve():
 def test_curves_are_gathered_in_order(monkeypatch):
     monkeypatch.setattr(figure3, "learned", lambda question, grid: learner(question.attention))
     monkeypatch.setattr(figure3, "optimum", lambda question, grid: [])
+    monkeypatch.setattr(figure3, "experiments", lambda trial, grid, rows: [])
     monkeypatch.setattr(figure3, "_QUICK", TINY)
     assert figure3.compute(quick=True) == [*learner("softmax"), *learner("linear")]
 

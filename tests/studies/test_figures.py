@@ -10,7 +10,19 @@ from matplotlib.image import imread
 
 import attnrisk as ar
 from attnrisk.studies import figures
-from attnrisk.studies.figures import descent, figure2, figure4, figure5, flow, haystack, style
+from attnrisk.studies.figures import (
+    basins,
+    descent,
+    figure2,
+    figure3,
+    figure4,
+    figure5,
+    figure6,
+    figure7,
+    flow,
+    haystack,
+    style,
+)
 from attnrisk.studies.figures.rows import BAYES, FLOOR, Question, Row, answer, answers
 
 COLUMNS = "task nu length attention risk error attained bayes_risk bayes_error excess m_kk bias"
@@ -105,6 +117,13 @@ def unworked(monkeypatch):
     monkeypatch.setattr(
         figure5, "answered", lambda work, asked, _: [made_up_points(q) for q in asked]
     )
+    monkeypatch.setattr(
+        basins, "answered", lambda work, asked, _: [made_up_counts(q) for q in asked]
+    )
+    monkeypatch.setattr(figure3, "curves", made_up_learning)
+    monkeypatch.setattr(figure6, "points", made_up_plane)
+    monkeypatch.setattr(figure7, "learned", made_up_learned)
+    monkeypatch.setattr(figure7, "optimum", lambda asked, grid: made_up_learned(asked, grid)[:3])
     monkeypatch.setattr(flow, "records", made_up_path)
     monkeypatch.setattr(descent, "records", made_up_descent)
 
@@ -159,6 +178,52 @@ def made_up_points(question, kinds=tuple(figure5._MARKS)):
     ]
 
 
+def made_up_counts(asked, unfinished=0):
+    """A row of the basins: half of the rest is trapped."""
+    inputs = asked.task, asked.nu, asked.length, asked.attention, asked.size, asked.runs
+    trapped = (asked.runs - unfinished) // 2
+    return basins.Row(*inputs, asked.runs - trapped - unfinished, trapped, unfinished)
+
+
+def made_up_learning(grid, _):
+    """Rows of figure 3: nothing is hard, and experiments agree with the theory."""
+    rows = []
+    for task, nu in grid.panels:
+        for curve in (*figure3.ATTENTIONS, figure3.BAYES, figure3.REACHABLE):
+            inputs = task, nu, "3", curve
+            points = [(alpha, 1 / (1 + alpha), 0.01, "converged") for alpha in (0.5, 1.5, 8.0)]
+            rows += [figure3.Row(*inputs, *point) for point in points]
+        for name in figure3.ATTENTIONS:
+            limit, seen = (np.inf, 0.1, 0.0, "converged"), (1.5, 0.4, 0.02, "converged")
+            rows.append(figure3.Row(task, nu, "3", name, *limit))
+            rows.append(figure3.Row(task, nu, "3", name, *seen, size=grid.size, runs=2))
+    return rows
+
+
+def made_up_plane(asked, grid):
+    """Rows of figure 6: a valley, unstable at small ridges, and not converged in one corner."""
+    inputs = asked.task, asked.nu, asked.length, asked.attention, asked.alpha
+    rows = []
+    for k in grid.ridges:
+        for v in grid.ridges:
+            result = "steps over" if k == v == grid.ridges[0] else "converged"
+            risk = 0.5 + 0.05 * (log(k) ** 2 + log(v) ** 2)
+            rows.append(figure6.Row(*inputs, k, v, False, risk, 0.01, result, 0.5 / k))
+    return [*rows, figure6.Row(*inputs, 1.0, 1.0, True, 0.5, 0.01, "converged", 0.5)]
+
+
+def made_up_learned(asked, grid):
+    """Rows of figure 7: few data are approximate, and most of them do not converge."""
+    inputs = asked.task, asked.nu, asked.length, asked.attention
+    at = 0.01 * len(asked.attention)
+    return [
+        figure7.Row(*inputs, 0.5, 0.9 + at, 0.01, "converged", "approximate", 1.0, 1.0),
+        figure7.Row(*inputs, 1.0, 0.7 + at, 0.01, "converged", None, 1.0, 1.0),
+        figure7.Row(*inputs, 4.0, 0.4 + at, 0.01, "converged", None, 1.0, 1.0),
+        figure7.Row(*inputs, 16.0, 0.3 + at, 0.01, "steps over", None, 1.0, 1.0),
+    ]
+
+
 def made_up_path(times):
     """Rows of the flow: one run that converges, and one that does not."""
     ends = {"random": ("converged", 100.0), "swapped": ("time over", 1e5)}
@@ -189,8 +254,10 @@ def test_a_limit_that_is_not_attained_is_an_open_circle():
 
 
 def test_an_unknown_figure_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="one of 2, 4, 5, haystack, flow, descent"):
-        figures.draw("3", tmp_path)
+    with pytest.raises(
+        ValueError, match="one of 2, 3, 4, 5, 6, 7, haystack, flow, basins, descent"
+    ):
+        figures.draw("1", tmp_path)
 
 
 def crosses(axes):
@@ -243,9 +310,83 @@ def test_a_flow_that_escapes_is_not_joined_to_the_trap():
     assert "saddle" not in named
 
 
+def test_starts_cover_every_column_of_the_basins():
+    for grid in (basins._FULL, basins._QUICK):
+        asked = basins.questions(grid)
+        assert len({(q.task, q.attention) for q in asked}) == len(grid.runs)
+        for task in basins.TASKS:
+            rows = [made_up_counts(q) for q in asked if (q.task, q.attention) == (task, "linear")]
+            columns = [[row for row in rows if basins._is_in(row, at)] for at in range(3)]
+            points = (grid.nu[task], grid.length, grid.size)
+            assert [len(column) for column in columns] == [len(part) for part in points]
+            assert len(rows) == sum(map(len, points)) - 2  # the centre once
+
+
+def test_a_fate_that_nobody_meets_is_not_drawn():
+    asked = basins.questions(basins._QUICK)
+    without = basins.plot([made_up_counts(q) for q in asked])
+    with_some = basins.plot([made_up_counts(q, 3 * (q.task == "max")) for q in asked])
+    labels = [[text.get_text() for text in it.legends[0].texts] for it in (without, with_some)]
+    assert "neither" in labels[1]
+    assert "neither" not in labels[0]
+    assert [bool(crosses(axes)) for axes in with_some.axes] == [False] * 3 + [True] * 3
+
+
+def test_shares_have_the_error_of_a_count():
+    row = made_up_counts(basins.Starts("spiked", 2.0, "10", "erf", 1.0, 100))
+    assert (row.matched, row.mismatched, row.unfinished) == (50, 50, 0)
+    share = basins.share_of(row.matched, row.runs)
+    assert (share.value, share.error) == (0.5, pytest.approx(0.05))
+    assert basins.share_of(0, 100).error == pytest.approx(0.01)
+
+
+def test_small_starts_of_linear_attention_find_the_teacher():
+    row = basins.counts(basins.Starts("spiked", 2.0, "10", "linear", 0.1, 12))
+    assert (row.matched, row.mismatched, row.unfinished) == (12, 0, 0)
+
+
 def test_the_mark_says_whether_a_flow_came_to_rest():
     panels = flow.plot(made_up_path(np.geomspace(0.1, 1e5, 5))).axes
     assert [len(crosses(axes)) for axes in panels] == [0, 1, 0, 4]
+
+
+def test_planes_mark_what_to_distrust():
+    grid = figure6._QUICK
+    asked = [
+        figure6.Plane("spiked", 2.0, "3", name, alpha)
+        for name in figure6.ATTENTIONS
+        for alpha in grid.alphas
+    ]
+    figure = figure6.plot([row for plane in asked for row in made_up_plane(plane, grid)])
+    panels = figure.axes[: len(asked)]
+    for axes in panels:
+        (cross,) = crosses(axes)
+        assert (list(cross.get_xdata()), list(cross.get_ydata())) == ([0.1], [0.1])
+        stars = [line for line in axes.lines if line.get_marker() == "*"]
+        assert [list(line.get_xdata()) for line in stars] == [[1.0]]
+    named = [text.get_text() for text in figure.legends[0].texts]
+    assert named == ["tuned ridges", "replica symmetry unstable", "not converged"]
+
+
+@pytest.mark.slow
+def test_tuning_ends_below_the_grid():
+    grid = figure6.Grid((4.0,), (0.1, 1.0, 10.0), 6)
+    plane = figure6.Plane("spiked", 2.0, "3", "softmax", 4.0)
+    *rows, tuned = figure6.points(plane, grid)
+    assert len(rows) == 9
+    assert tuned.tuned
+    assert not any(row.tuned for row in rows)
+    assert tuned.risk <= min(row.risk for row in rows) + 3 * tuned.error
+
+
+def test_learning_curves_cover_what_has_a_gradient():
+    assert set(figure7.ATTENTIONS) == set(ar.CATALOGUE) - {"hardmax"}
+    rows = made_up_learned(Question("spiked", 5.0, "3", "softmax"), figure7._QUICK)
+    axes = figure7.plot([*rows, *made_up_learned(Question("spiked", 5.0, "3", BAYES), None)]).axes
+    (cross,) = crosses(axes[0])
+    assert list(cross.get_xdata()) == [16.0, 16.0]
+    hollow = [line for line in axes[0].lines if line.get_fillstyle() == "none"]
+    assert [list(line.get_xdata()) for line in hollow] == [[0.5]]
 
 
 def test_every_attention_of_the_catalogue_has_a_line_of_its_own():

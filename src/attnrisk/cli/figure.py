@@ -13,7 +13,9 @@ from .progress import working
 def figure(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="Which figure: 2, 4, 5, haystack, flow or descent."),
+        typer.Argument(
+            metavar="NAME", help="Which figure: 2 to 7, haystack, flow, basins or descent."
+        ),
     ],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer points, for a first look in little time.")

@@ -11,10 +11,7 @@ from .closed_forms import (
 from .descent import (
     ConstantTemperature,
     DecayingTemperature,
-    UnitPair,
-    manifold_starts,
     projected_descent,
-    sphere_starts,
     stochastic_projected_descent,
 )
 from .flow import Flow, gradient_flow, random_starts
@@ -29,6 +26,7 @@ from .landscape import (
 from .minimum import Minimum, population_minimum
 from .overlaps import Overlaps, aligned
 from .risk import population_risk
+from .sphere import UnitPair, manifold_starts, sphere_starts
 
 __all__ = [
     "Basins",

@@ -81,32 +81,51 @@ def gradient_flow(
     accuracy = real("accuracy", accuracy, above=0.0)
     single = np.ndim(start.m_kk) == 0
     batch = jax.tree.map(np.atleast_1d, start)
-    states = _states(attention, batch)
-    runs = _Runs(states, np.zeros(len(states)), np.repeat(states[:, None], times.size, 1))
-    settings = float(tolerance), float(accuracy)
+    runs, result = follow(task, attention, batch, times, (float(tolerance), float(accuracy)))
+    return report(task, attention, times, runs, result, single)
+
+
+def follow(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    starts: Overlaps,
+    times: np.ndarray,
+    settings: tuple[float, float],
+    known: tuple[float, ...] = _REACHES,
+    fineness: float = 1.0,
+) -> tuple["Runs", np.ndarray]:
+    """The runs and why each stopped; `settings` are the tolerance and the accuracy, `fineness` is that of the plans."""
+    states = _states(attention, starts)
+    runs = Runs(states, np.zeros(len(states)), np.repeat(states[:, None], times.size, 1))
     result = np.full(len(states), "left the domain")
-    reaches = reaches_of(task, attention)
+    reaches = reaches_of(task, attention, known), known
     while stages := _stages(task, reaches, runs.state, result == "left the domain"):
         for stage, which in stages.items():
-            problem = task, attention, light_plan(task, attention, *stage), stage
+            problem = task, attention, light_plan(task, attention, *stage, fineness), stage
             result[which] = runs.advance(which, times, problem, settings)
-    return _report(task, attention, times, runs, result, single)
+    return runs, result
 
 
 def _stages(
-    task: AbstractTask, reaches: tuple[float, ...], states: np.ndarray, moving: np.ndarray
+    task: AbstractTask,
+    reaches: tuple[tuple[float, ...], tuple[float, ...]],
+    states: np.ndarray,
+    moving: np.ndarray,
 ) -> dict[tuple[float, float, float], np.ndarray]:
     """Runs that are still moving, by the reach of the plan that they need: in `|k|`, in what a field leaves of a score,
     and in `m_kk`. While `k` follows its teacher little is left, and elsewhere `m_kk` is small."""
     length, noise, sharpness = _length(states), _noise(states), np.abs(states[:, 0])
     stages: dict[tuple[float, float, float], list[int]] = {}
     for run in np.flatnonzero(moving).tolist():
-        reach = next((r for r in reaches if length[run] < MARGIN * r), None)
-        if reach is not None:
-            quiet = isinstance(task, AbstractSelected) and noise[run] < MARGIN * _QUIET
-            blunt = next(r for r in _REACHES if sharpness[run] < MARGIN * r)
+        reach = next((r for r in reaches[0] if length[run] < MARGIN * r), None)
+        if reach is None:
+            continue
+        stage = reach, reach, reach
+        if isinstance(task, AbstractSelected):
+            quiet = noise[run] < MARGIN * _QUIET
+            blunt = next(r for r in reaches[1] if sharpness[run] < MARGIN * r)
             stage = (reach, _QUIET, reach) if quiet else (reach, reach, min(reach, blunt))
-            stages.setdefault(stage, []).append(run)
+        stages.setdefault(stage, []).append(run)
     return {stage: np.array(which) for stage, which in stages.items()}
 
 
@@ -118,7 +137,9 @@ def _read_times(times: Any) -> np.ndarray:
     return read
 
 
-def reaches_of(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
+def reaches_of(
+    task: AbstractTask, attention: AbstractAttention, known: tuple[float, ...] = _REACHES
+) -> tuple[float, ...]:
     """From one that will do if the student becomes as sharp as the teacher, to the longest."""
     tokenwise = isinstance(attention, AbstractElementwise)
     longest, sharpness = 2 * SHARPEST, getattr(task, "shift", 0.0)
@@ -127,8 +148,25 @@ def reaches_of(task: AbstractTask, attention: AbstractAttention) -> tuple[float,
     elif tokenwise:
         return (longest,)
     least = min(float(sharpness) / MARGIN, _SHARP)
-    known = _TOKENWISE_REACHES if tokenwise else _REACHES
+    known = _TOKENWISE_REACHES if tokenwise else known
     return tuple(reach for reach in known if least <= reach <= longest)
+
+
+def stage_for(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    states: np.ndarray,
+    known: tuple[float, ...] = _REACHES,
+) -> tuple[float, float, float]:
+    """The reach of a plan that serves all these states, as in `_stages`; one of few, to share compiled code."""
+    reach = _rounded_up(_length(states), reaches_of(task, attention, known))
+    noise, sharpness = (_rounded_up(of, known) for of in (_noise(states), np.abs(states[:, 0])))
+    return reach, min(reach, noise), min(reach, sharpness)
+
+
+def _rounded_up(values: np.ndarray, known: tuple[float, ...]) -> float:
+    longest = float(values.max())
+    return next((reach for reach in known if reach >= longest), longest)
 
 
 def _length(states: np.ndarray) -> np.ndarray:
@@ -166,7 +204,7 @@ def risk_at(
     return risk(task, attention, overlaps_of(state[: 2 * half].reshape(2, half)), plan)
 
 
-class _Runs(NamedTuple):
+class Runs(NamedTuple):
     """All runs: their state, their time, and the states at the recorded times."""
 
     state: np.ndarray
@@ -179,11 +217,8 @@ class _Runs(NamedTuple):
         """Follow some of them as far as the plan reaches, and say why each stopped."""
         from .integration import integrate  # with diffrax, a third of a second that only flows pay
 
-        ends = float(times[-1])
-        starts = self.state[which], np.minimum(self.time[which], ends)
-        saved, state, time, converged, left = map(
-            np.asarray, integrate(as_arrays((*starts, times)), as_arrays(problem), settings)
-        )
+        starts = self.state[which], np.minimum(self.time[which], float(times[-1]))
+        saved, state, time, converged, left = integrate(*starts, times, problem, settings)
         here = np.isfinite(saved).all(-1) & (times >= self.time[which][:, None])
         later = times > time[:, None]
         path = np.where(here[..., None], saved, self.path[which])
@@ -193,14 +228,15 @@ class _Runs(NamedTuple):
         return np.where(converged, "converged", stopped)
 
 
-def _report(
+def report(
     task: AbstractTask,
     attention: AbstractAttention,
     times: np.ndarray,
-    runs: _Runs,
+    runs: Runs,
     result: np.ndarray,
     single: bool,
 ) -> Flow:
+    """What the runs were at these times, with risks; a `single` one without its row."""
     states = np.concatenate([runs.path, runs.state[:, None]], 1)
     risks, norms = _values(task, attention, states.reshape(-1, states.shape[-1]))
     shape = states.shape[:2]
@@ -230,20 +266,26 @@ def _overlaps_of_state(state: Float[Array, " n"]) -> Overlaps:
     return overlaps_of(state[:8].reshape(2, 4))
 
 
+def risks_at(task: AbstractTask, attention: AbstractAttention, states: np.ndarray) -> np.ndarray:
+    """Risks at these states, right to some 10^-8."""
+    plan = _plan_for(task, attention, states, 1.0)
+    return np.asarray(_risks(*as_arrays((states, (task, attention, plan)))))
+
+
+def _plan_for(
+    task: AbstractTask, attention: AbstractAttention, states: np.ndarray, fineness: float
+) -> Plan:
+    longest = reaches_of(task, attention)[-1]
+    reach, noise, sharpness = (min(r, longest) for r in stage_for(task, attention, states))
+    return light_plan(task, attention, reach, noise, sharpness, fineness)
+
+
 def _values(
     task: AbstractTask, attention: AbstractAttention, states: np.ndarray
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """Risks with their errors, and norms of gradients."""
-    reaches = reaches_of(task, attention)
-    reach = next((r for r in reaches if r >= _length(states).max()), reaches[-1])
-    noise = min(reach, max(1.0, float(_noise(states).max())))
-    sharpness = min(reach, max(2.0, float(np.abs(states[:, 0]).max())))
-    coarse, fine = (
-        light_plan(task, attention, reach, noise, sharpness, fineness) for fineness in (1.0, _FINER)
-    )
-    known = as_arrays((states, (task, attention, coarse)))
-    rough = np.asarray(_risks(*known))
-    known = as_arrays((states, (task, attention, fine)))
+    rough, plan = risks_at(task, attention, states), _plan_for(task, attention, states, _FINER)
+    known = as_arrays((states, (task, attention, plan)))
     value, norm = map(np.asarray, _risks_and_slopes(*known))
     return (value, np.abs(value - rough) + ROUNDING * (1.0 + np.abs(value))), norm
 

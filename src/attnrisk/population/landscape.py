@@ -12,10 +12,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..attention import AbstractAttention
 from ..estimate import Estimate
 from ..tasks import AbstractTask
-from .flow import Flow, gradient_flow, has_free_bias, random_starts, reaches_of, risk_at
-from .minimum import population_minimum
+from .flow import (
+    Flow,
+    follow,
+    has_free_bias,
+    random_starts,
+    report,
+    risk_at,
+    risks_at,
+    stage_for,
+)
+from .minimum import Minimum, population_minimum
 from .overlaps import Overlaps, overlaps_of, vectors_of
-from .risk import ROUNDING, as_arrays, extrapolate, light_plan
+from .risk import ROUNDING, SHARPEST, as_arrays, extrapolate, light_plan
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
@@ -24,6 +33,13 @@ _STATIONARY = 1e-5  # norm of a gradient
 _SAME_RISK = 1e-6
 _FINENESS = (1.0, 1.25)  # of the rules whose distance is the error
 _STEP = 0.1  # along the direction that leaves a saddle
+_REACHES = (2.8, 8.0, SHARPEST, 2 * SHARPEST)  # fewer than a flow has: problems share compiled code
+_PRECISE = 1e-8, 1e-3  # tolerance and accuracy of a flow whose end is to be certified
+
+# Of a flow that is only asked where it goes. Its plan is right to 10^-5: it ends that near to a minimum, at a risk that
+# is higher by the square of it, and a start that it takes to the wrong one lies on the boundary.
+_ROUGH, _ROUGH_FINENESS, _ROUGHLY_SAME_RISK = (1e-6, 1e-2), 0.6, 1e-5
+_ROUGH_REACHES = (2.8, 4.0, 8.0, SHARPEST, 2 * SHARPEST)
 
 # Many times at which a run that goes to infinity shows how its risk approaches a limit.
 _LONG_TIMES = np.geomspace(1.0, 1e9, 91)
@@ -83,14 +99,8 @@ def _expansion(
     task: AbstractTask, attention: AbstractAttention, state: np.ndarray
 ) -> tuple[Estimate, np.ndarray, np.ndarray]:
     """The risk, its gradient and its Hessian."""
-    k = _vectors(state)[0]
-    length, noise = float(np.linalg.norm(k)), float(np.linalg.norm(k[1:]))
-    reach = next((r for r in reaches_of(task, attention) if r >= length), length)
-    sharpness = max(2.0, abs(float(k[0])))
-    coarse, fine = (
-        light_plan(task, attention, reach, max(1.0, noise), sharpness, fineness)
-        for fineness in _FINENESS
-    )
+    stage = stage_for(task, attention, _vectors(state)[:1], _REACHES)
+    coarse, fine = (light_plan(task, attention, *stage, fineness) for fineness in _FINENESS)
     rough = np.asarray(_risk_at(as_arrays((state, task, attention, coarse))))
     found = _expand(as_arrays((state, task, attention, fine)))
     value, gradient, hessian = map(np.asarray, found)
@@ -144,23 +154,25 @@ def matched_minimum(task: AbstractTask, attention: AbstractAttention) -> Station
     return replace(found, risk=best.risk, kind=kind, matched=True)
 
 
-def mismatched_minimum(task: AbstractTask, attention: AbstractAttention) -> Stationary:
-    """Where the flow from `k = v*`, `v = k*` leads.
+def mismatched_minimum(
+    task: AbstractTask, attention: AbstractAttention, best: Minimum | None = None
+) -> Stationary:
+    """Where the flow from `k = v*`, `v = k*` leads; `best` is what `population_minimum` gives, where it is known.
 
     To a trap; or, where there is none, to the well-matched minimum (`matched`); or, as with linear attention, on and
     on with a `k` that grows (`not attained`).
     """
-    swapped = Overlaps(m_kv=1.0, m_vk=1.0, q_kk=1.0, q_vv=1.0)
-    flow = gradient_flow(task, attention, swapped, _LONG_TIMES[-1:], tolerance=1e-8, accuracy=1e-3)
-    end = jax.tree.map(float, flow.end)
-    student = _with_bias(attention, float(flow.end_bias))
-    if flow.result == "left the domain":
-        flow = gradient_flow(task, attention, swapped, _LONG_TIMES, tolerance=1e-8, accuracy=1e-3)
+    swapped = Overlaps(*map(np.atleast_1d, (0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0)))
+    runs, result = follow(task, attention, swapped, _LONG_TIMES, _PRECISE, _REACHES)
+    end = jax.tree.map(float, overlaps_of(jnp.asarray(runs.state[0, :8].reshape(2, 4))))
+    student = _with_bias(attention, float(runs.state[0, -1]))
+    if result[0] == "left the domain":
+        flow = report(task, attention, _LONG_TIMES, runs, result, single=True)
         norm = float(flow.gradient_norm[-1])
         return Stationary(_limit(flow), end, student, "not attained", norm, np.zeros(0), None)
     found = certify(task, student, end)
-    best = population_minimum(task, attention).risk
-    return replace(found, matched=bool(_is_same(found.risk.value, best)))
+    best = best or population_minimum(task, attention)
+    return replace(found, matched=bool(_is_same(found.risk.value, best.risk)))
 
 
 def _with_bias(attention: AbstractAttention, bias: float) -> AbstractAttention:
@@ -195,10 +207,14 @@ class Basins(eqx.Module):
 
     @property
     def matched_fraction(self) -> Estimate:
-        """With the standard error of a count."""
-        runs = self.matched + self.mismatched + self.unfinished
-        share = self.matched / runs
-        return Estimate(share, float(np.sqrt(max(share * (1 - share), 1 / runs) / runs)))
+        """Of all runs."""
+        return share_of(self.matched, self.matched + self.mismatched + self.unfinished)
+
+
+def share_of(count: int, runs: int) -> Estimate:
+    """A share with its standard error; next to none or all, that of one run."""
+    share = count / runs
+    return Estimate(share, float(np.sqrt(max(share * (1 - share), 1 / runs) / runs)))
 
 
 def basins(
@@ -209,9 +225,11 @@ def basins(
     size: float = 1.0,
 ) -> Basins:
     """Where gradient flow goes from random starts of a given size."""
-    starts = random_starts(key, runs, size)
-    flow = gradient_flow(task, attention, starts, [_LONG_TIMES[-1]], accuracy=1e-2)
-    risks = np.asarray(flow.end_risk.value)
-    same = _is_same(risks, population_minimum(task, attention).risk) & flow.converged
-    matched, finished = int(same.sum()), int(flow.converged.sum())
-    return Basins(matched, finished - matched, runs - finished, risks)
+    starts = jax.tree.map(np.asarray, random_starts(key, runs, size))
+    how = _LONG_TIMES[-1:], _ROUGH, _ROUGH_REACHES, _ROUGH_FINENESS
+    ends, result = follow(task, attention, starts, *how)
+    risks, converged = risks_at(task, attention, ends.state), result == "converged"
+    best = float(population_minimum(task, attention).risk.value)
+    same = np.abs(risks - best) < _ROUGHLY_SAME_RISK  # from there no flow leads on, at rest or not
+    matched, mismatched = int(same.sum()), int((converged & ~same).sum())
+    return Basins(matched, mismatched, runs - matched - mismatched, risks)

@@ -12,7 +12,7 @@ from jaxtyping import Array
 from .._check import is_traced, refuse
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
 from ..estimate import Estimate
-from ..quadrature.gaussian import AnyRule, Rule, rule_for, trapezoid_for
+from ..quadrature.gaussian import AnyRule, Rule, rounded_up, rule_for, trapezoid_for
 from ..quadrature.qmc import across
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, AbstractWeighted
 from . import general, planted, selected
@@ -102,7 +102,9 @@ def light_plan(
     if not attention.analytic:
         return plan(task, attention, scale, sharpness, int(np.ceil(_LIGHT_ORDER * fineness)))
     longest, spread = int(task.length.longest), float(getattr(task, "spread", 1.0))
-    shift = scale * float(getattr(task, "shift", 0.0))
+    shift = 0.0
+    if isinstance(task, AbstractPlanted) and isinstance(attention, AbstractKernel):
+        shift = scale * rounded_up(float(task.shift))  # the nodes of a transform have to cover it
     rule = trapezoid_for(scale * max(1.0, spread), shift, longest, fineness)
     if not isinstance(task, AbstractSelected):
         return Plan(rule)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from ..quadrature.gaussian import BULK, runaway_steps, subdivide, trapezoid_for
+from ..quadrature.gaussian import BULK, rounded_up, runaway_steps, subdivide, trapezoid_for
 from ..quadrature.laplace import TRANSITION, transform_rule
 from ..quadrature.panels import composite, legendre
 
@@ -64,8 +64,9 @@ def light_selection(
     if np.isinf(sharpness):
         return _hard(edges, order)
     # In x the integrand has the strip of analyticity of the blunter one, selection or student.
-    blunt = max(1.0, sharpness / max(scale, 1.0))
-    rule = trapezoid_for(sharpness, 0.0, longest, fineness / blunt)
+    sharp = rounded_up(sharpness)
+    blunt = max(1.0, sharp / max(scale, 1.0))
+    rule = trapezoid_for(sharp, 0.0, longest, fineness / blunt)
     window = 6.0 * fineness**0.5 * sharpness
     low, top = -window - 3.2, window + float(np.log(longest))
     with jax.ensure_compile_time_eval():

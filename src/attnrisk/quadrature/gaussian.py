@@ -68,6 +68,11 @@ def trapezoid_for(scale: float, shift: float, longest: float, fineness: float = 
     return Trapezoid(0.5 / fineness / max(scale, 1.0), nodes, window, before)
 
 
+def rounded_up(value: float) -> float:
+    """To one of 2√2, 4, 4√2, ...: where it decides a number of nodes, so that more problems share compiled code."""
+    return float(2.0 ** (max(3.0, np.ceil(2.0 * np.log2(max(value, 1.0)))) / 2.0))
+
+
 def runaway_steps(low: Any, top: Any, nodes: int) -> tuple[Any, Any]:
     """Nodes and weights in `u`, from `low` past `top`, after which the integrand dies like `e^{-u}`."""
     knee, end = top + _BEYOND, top + _BEYOND + _RUNAWAY

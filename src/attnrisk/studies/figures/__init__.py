@@ -6,16 +6,20 @@ from types import ModuleType
 from matplotlib.figure import Figure
 
 from ..._check import one_of
-from . import descent, figure2, figure4, figure5, flow, haystack
+from . import basins, descent, figure2, figure3, figure4, figure5, figure6, figure7, flow, haystack
 from .rows import Progress, write_csv
 from .style import RESOLUTION, context
 
 _MODULES: dict[str, ModuleType] = {
     "2": figure2,
+    "3": figure3,
     "4": figure4,
     "5": figure5,
+    "6": figure6,
+    "7": figure7,
     "haystack": haystack,
     "flow": flow,
+    "basins": basins,
     "descent": descent,
 }
 

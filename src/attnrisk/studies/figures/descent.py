@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from ...population.descent import SETTINGS, AbstractSetting, erf_risk, run_setting
+from ...population.erf_risk import erf_risk
 from ...population.overlaps import aligned
 from ...population.risk import stretched
+from ...population.settings import SETTINGS, AbstractSetting, run_setting
 from .rows import Progress
 from .style import GREY, INK
 

@@ -6,6 +6,8 @@ from itertools import chain
 from math import inf
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -19,6 +21,7 @@ from ...learning import FixedPoint, optimal_asymptotics, optimal_thresholds
 from ...learning.erm import Ridge
 from ...learning.tuning import tuned_erm_asymptotics
 from ...population import population_minimum
+from ...simulation import ERMFit, fit_erm, sample
 from .rows import BAYES, Progress, Question, answered
 from .style import GREY, INK, WIDTH, Line, line, smooth
 
@@ -30,10 +33,12 @@ softmax and of linear attention, with the two ridges of least test risk that wer
 Horizontal lines are what each attention has with infinite data. Black is the Bayes optimum: with noiseless labels it \
 jumps at α = 1. In the shaded hard phase message passing, the best fast algorithm known, stays on the grey line. \
 Softmax wins once there are data enough, but the two curves cross: with few data linear attention is as good or \
-slightly better (on the spiked task with ν = 2, at α = 0.3, by 0.004 ± 0.001). Bars are one standard error. A point is \
-white inside where replica symmetry is unstable, so that its risk is an approximation. A cross marks a point that \
-did not converge. Ridges are tuned until the slope of the risk in log r is below its standard error, so that those in \
-figure3.csv are rough where the risk is flat. Lines are interpolated between the points.
+slightly better, as figure3.csv tells with its errors. Bars are one standard error. A point is white inside where \
+replica symmetry is unstable, so that its risk is an approximation. Squares are experiments: the empirical risk \
+minimised on drawn datasets, with the ridges of the theory, mean and standard deviation over a few datasets, the size \
+of which stands in the legend. A cross marks a point that did not converge. Ridges are tuned until the slope of the \
+risk in log r is below its standard error, so that those in figure3.csv are rough where the risk is flat. Lines are \
+interpolated between the points.
 """
 
 ATTENTIONS = ("softmax", "linear")
@@ -51,12 +56,17 @@ _SURE = 3.0  # standard errors by which the optimum is out of reach
 
 
 class Grid(NamedTuple):
-    """Panels, the α of the learners and of the optimum, and how many points (of base two) a task is averaged over."""
+    """Panels, the α of the learners and of the optimum, and how many points (of base two) a task is averaged over.
+
+    Experiments are done at every third α of the learners, `runs` times, with `√(ND)` equal to `size`.
+    """
 
     panels: tuple[tuple[str, float], ...]
     alphas: tuple[float, ...]
     optimal_alphas: tuple[float, ...]
     log2_points: dict[str, int]
+    size: int
+    runs: int
 
 
 def _spaced(count: int) -> tuple[float, ...]:
@@ -69,8 +79,10 @@ _FULL = Grid(
     _spaced(10),
     _spaced(25),
     {"spiked": 9, "max": 7},
+    size=10_000,
+    runs=3,
 )
-_QUICK = Grid(_FULL.panels[:2], _spaced(5), _spaced(9), {"spiked": 8})
+_QUICK = Grid(_FULL.panels[:2], _spaced(4), _spaced(9), {"spiked": 7}, size=1000, runs=4)
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,8 @@ class Row:
     """A point of a curve, which is that of an attention, of the Bayes optimum, or of what algorithms reach.
 
     `alpha` is infinite where the row is the least population risk, or its infimum. Only learners have ridges
-    and a replicon; where that is above one, replica symmetry is unstable and the risk an approximation.
+    and a replicon; where that is above one, replica symmetry is unstable and the risk an approximation. Rows with a
+    `size` are experiments: the mean over `runs` datasets with `√(ND) = size`, and as error their standard deviation.
     """
 
     task: str
@@ -92,6 +105,8 @@ class Row:
     ridge_k: float | None = None
     ridge_v: float | None = None
     replicon: float | None = None
+    size: int | None = None
+    runs: int | None = None
 
 
 def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
@@ -105,7 +120,53 @@ def curves(grid: Grid, progress: Progress | None = None) -> list[Row]:
     def curve(question: Question) -> list[Row]:
         return optimum(question, grid) if question.attention == BAYES else learned(question, grid)
 
-    return list(chain.from_iterable(answered(curve, questions(grid), progress)))
+    rows = list(chain.from_iterable(answered(curve, questions(grid), progress)))
+    asked = [
+        Trial(*panel, LENGTH, "experiment", alpha)
+        for panel in grid.panels
+        for alpha in grid.alphas[::3]
+    ]
+
+    def experiment(trial: Trial) -> list[Row]:
+        return experiments(trial, grid, rows)
+
+    return [*rows, *chain.from_iterable(answered(experiment, asked, progress))]
+
+
+@dataclass(frozen=True)
+class Trial(Question):
+    """All learners on datasets of one `alpha`."""
+
+    alpha: float
+
+
+def experiments(trial: Trial, grid: Grid, rows: Sequence[Row]) -> list[Row]:
+    """Empirical risk minimisation on drawn datasets, with the ridges that the theory found best."""
+    panel = trial.task, trial.nu, trial.alpha
+    theory = [row for row in rows if (row.task, row.nu, row.alpha) == panel and row.ridge_k]
+    dim = round(grid.size / trial.alpha**0.5)
+    fits: dict[str, list[ERMFit]] = {row.curve: [] for row in theory}
+    for seed in range(grid.runs):
+        key = jax.random.key(seed)
+        data = sample(trial.problem, key, round(trial.alpha * dim), dim, jnp.float32)
+        for row in theory:
+            ridge = Ridge(row.ridge_k, row.ridge_v)
+            fits[row.curve].append(fit_erm(data, attention(row.curve), ridge))
+    return [_measured(row, fits[row.curve], grid.size) for row in theory]
+
+
+def _measured(row: Row, fits: Sequence[ERMFit], size: int) -> Row:
+    risks = [float(fit.test_risk) for fit in fits]
+    failed = [fit.result for fit in fits if not fit.converged]
+    return replace(
+        row,
+        risk=float(np.mean(risks)),
+        error=float(np.std(risks, ddof=1)),
+        result=failed[0] if failed else CONVERGED,
+        replicon=None,
+        size=size,
+        runs=len(fits),
+    )
 
 
 def questions(grid: Grid) -> list[Question]:
@@ -190,11 +251,15 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         axes.add_collection(_bars(name, curve))
         axes.add_line(_dots(name, [row for row in curve if not _is_unstable(row)], "full"))
         axes.add_line(_dots(name, [row for row in curve if _is_unstable(row)], "none"))
+        measured = [row for row in rows if row.curve == name and row.size is not None]
+        axes.add_collection(_bars(name, measured))
+        axes.add_line(_squares(measured, line(name).colour))
     axes.add_line(_crosses([(row.alpha, row.risk) for row in rows if _is_moving(row)]))
 
 
 def _curve(rows: Sequence[Row], name: str) -> list[Row]:
-    return sorted((row for row in rows if row.curve == name), key=lambda row: row.alpha)
+    chosen = (row for row in rows if row.curve == name and row.size is None)
+    return sorted(chosen, key=lambda row: row.alpha)
 
 
 def _smooth(curve: Sequence[Row]) -> tuple[Any, Any]:
@@ -237,8 +302,15 @@ def _bars(name: str, curve: Sequence[Row]) -> LineCollection:
 def _dots(name: str, curve: Sequence[Row], fill: Any) -> Line2D:
     """The computed points, white inside where replica symmetry is unstable."""
     x, y = np.reshape([(row.alpha, row.risk) for row in curve], (-1, 2)).T
-    shape: dict[str, Any] = {"marker": "o", "markersize": 3.2, "fillstyle": fill}
+    shape: dict[str, Any] = {"marker": "o", "markersize": 2.4, "fillstyle": fill}
     return Line2D(x, y, color=line(name).colour, linestyle="none", **shape)
+
+
+def _squares(rows: Sequence[Row], colour: str, label: str = "") -> Line2D:
+    """The experiments."""
+    x, y = np.reshape([(row.alpha, row.risk) for row in rows], (-1, 2)).T
+    shape: dict[str, Any] = {"marker": "s", "markersize": 5.0, "markeredgecolor": "white"}
+    return Line2D(x, y, color=colour, linestyle="none", zorder=4, label=label, **shape)
 
 
 def _is_hard(best: Row, reached: Row) -> bool:
@@ -267,6 +339,6 @@ def _legend(rows: Sequence[Row]) -> list[Line2D]:
         for name in ATTENTIONS
     ]
     handles = [*learners, *limits, _OPTIMUM.through(), _REACHED.through()]
-    if not any(map(_is_moving, rows)):
-        return handles
-    return [*handles, _crosses([])]
+    sizes = sorted({row.size for row in rows if row.size is not None})
+    handles += [_squares([], GREY, rf"experiment, $\sqrt{{ND}} = {size}$") for size in sizes]
+    return [*handles, _crosses([])] if any(map(_is_moving, rows)) else handles

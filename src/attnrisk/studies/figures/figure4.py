@@ -15,7 +15,7 @@ from ...attention import attention
 from ...population.flow import gradient_flow, random_starts
 from ...population.overlaps import Overlaps
 from .rows import Progress, Question, answered
-from .style import GREY, INK, line
+from .style import GREY, INK, Line, line
 
 STEM = "figure4"
 
@@ -43,6 +43,7 @@ SHOWN = {
 }
 TASKS = ("spiked", "max")
 RUNS, SIZE = 20, 0.1
+_WIDTHS = {"softmax": 2.4, "linear": 1.2}
 
 _Grid = dict[str, tuple[float, ...]]
 
@@ -143,11 +144,16 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
             *((row.nu, row.mean, row.low, row.high) for row in curve), strict=True
         )
         axes.fill_between(nu, low, high, color=line(name).colour, alpha=0.25, linewidth=0.0)
-        axes.add_line(line(name).through(nu, mean))
+        axes.add_line(_line(name).through(nu, mean))
         axes.plot(nu, mean, ".", color=line(name).colour)
         axes.add_line(_crosses([(row.nu, row.mean) for row in curve if row.unconverged]))
         axes.set_xlim(-0.05 * curve[-1].nu, 1.05 * curve[-1].nu)
     axes.locator_params(axis="y", nbins=5)
+
+
+def _line(name: str) -> Line:
+    """The line of an attention, the wider one below."""
+    return line(name)._replace(width=_WIDTHS[name])
 
 
 def _bar(low: float, high: float, label: str = "") -> Line2D:
@@ -165,7 +171,7 @@ def _crosses(places: Sequence[tuple[float, float]]) -> Line2D:
 
 def _legend(rows: Sequence[Row]) -> list[Line2D]:
     starts = _bar(0.0, 0.0, "starts, lowest to highest")
-    handles = [*(line(name).through() for name in ATTENTIONS), starts]
+    handles = [*(_line(name).through() for name in ATTENTIONS), starts]
     if all(row.unconverged == 0 for row in rows):
         return handles
     return [*handles, _crosses([])]

@@ -14,7 +14,7 @@ from ...population import population_minimum
 from ...population.flow import has_free_bias
 from ...population.landscape import Stationary, mismatched_minimum
 from .rows import Progress, Question, answered
-from .style import INK, WIDTH, Line, line
+from .style import INK, WIDTH, Line, line, smooth
 
 STEM = "figure5"
 
@@ -97,7 +97,7 @@ def points(question: Question) -> list[Row]:
     """The well-matched and the mismatched point of one attention."""
     student = attention(question.attention)
     well = population_minimum(question.problem, student)
-    swapped = mismatched_minimum(question.problem, student)
+    swapped = mismatched_minimum(question.problem, student, well)
     return [
         _row(question, WELL, well, "minimum" if well.attained else "not attained", None),
         _row(question, MIS, swapped, _outcome(swapped), _lowest(swapped)),
@@ -134,11 +134,11 @@ def plot(rows: Sequence[Row]) -> Figure:
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     for name in ATTENTIONS:
         curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
-        axes.add_line(_line(name, "solid").through(*_places(curve, WELL)))
+        axes.add_line(_line(name, "solid").through(*smooth(*_places(curve, WELL))))
         swapped = [row for row in curve if row.point == MIS]
         for escaped, stretch in groupby(swapped, key=lambda row: row.kind == ESCAPED):
             if not escaped:
-                axes.add_line(_line(name, _DASHED).through(*_places(list(stretch), MIS)))
+                axes.add_line(_line(name, _DASHED).through(*smooth(*_places(list(stretch), MIS))))
         for row in swapped:
             axes.add_line(_mark(row.kind, _line(name, "solid").colour, [row.nu], [row.risk]))
     signals = [row.nu for row in rows]

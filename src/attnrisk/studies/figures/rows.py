@@ -13,6 +13,7 @@ from ...population import bayes_risk, elementwise_floor, population_minimum
 from ...tasks import AbstractPlanted, AbstractSelected, MaxSLR, SpikedSLR, parse_lengths
 
 Progress = Callable[[str, int, int], None]
+_Asked = TypeVar("_Asked", bound="Question")
 _Answer = TypeVar("_Answer")
 
 # Two lines that are not attentions: what nobody can beat, and what nobody who looks at one token at a time can.
@@ -98,8 +99,8 @@ def answers(questions: Iterable[Question], progress: Progress | None = None) -> 
 
 
 def answered(
-    work: Callable[[Question], _Answer],
-    questions: Iterable[Question],
+    work: Callable[[_Asked], _Answer],
+    questions: Iterable[_Asked],
     progress: Progress | None = None,
 ) -> list[_Answer]:
     """What `work` makes of each question, in their order, two at a time."""
@@ -117,9 +118,9 @@ def answered(
     return [found[question] for question in questions]
 
 
-def _interleaved(questions: Iterable[Question]) -> list[Question]:
+def _interleaved(questions: Iterable[_Asked]) -> list[_Asked]:
     """Neighbours that share no compiled code, so that two threads do not compile the same at the same time."""
-    groups: dict[tuple[str, str, bool], list[Question]] = {}
+    groups: dict[tuple[str, str, bool], list[_Asked]] = {}
     for question in questions:
         groups.setdefault(question.compiled_with, []).append(question)
     rounds = chain.from_iterable(zip_longest(*groups.values()))

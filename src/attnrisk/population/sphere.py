@@ -1,0 +1,106 @@
+"""Pairs of unit vectors `k, v` beside a teacher: where a descent on the sphere starts, and how it moves.
+
+Their risk depends on products with each other and with `k*, v*` only, so four coordinates hold both: two along the
+teacher, two for what is left.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .._check import is_traced, refuse
+from .correlations import ratio
+from .overlaps import Overlaps
+
+SPAN = 4  # of k*, v*, k and v
+_UNIT = 1e-9  # how far from one a norm may be: rounding, in vectors that a user has normalised
+
+
+def _as_floats(vectors: Any) -> Array:
+    return jnp.asarray(vectors, float)
+
+
+class UnitPair(eqx.Module):
+    """Unit vectors `k` and `v`, one pair per repeat, in coordinates whose first two are `k*` and `v*`."""
+
+    k: Float[Array, "repeats n"] = eqx.field(converter=_as_floats)
+    v: Float[Array, "repeats n"] = eqx.field(converter=_as_floats)
+
+    def __check_init__(self) -> None:
+        if is_traced(self.k) or is_traced(self.v):
+            return
+        for name, vectors in (("k", self.k), ("v", self.v)):
+            if vectors.ndim != 2 or vectors.shape != self.k.shape or vectors.shape[1] < 2:
+                allowed = "of shape (repeats, two coordinates or more), the same for k and v"
+                raise refuse(name, f"(shape {vectors.shape})", allowed)
+            norms = np.linalg.norm(vectors, axis=-1)
+            if not np.all(np.abs(norms - 1.0) <= _UNIT):
+                raise refuse(name, f"(norms {norms.min():g} to {norms.max():g})", "unit vectors")
+
+    @property
+    def cosines(self) -> Overlaps:
+        """The overlaps of `k` and `v`.
+
+        Their norms are numbers, not functions of the vectors: a gradient then lacks only what a projection takes away.
+        """
+        return Overlaps(
+            m_kk=self.k[..., 0],
+            m_kv=self.k[..., 1],
+            m_vk=self.v[..., 0],
+            m_vv=self.v[..., 1],
+            q_kk=1.0,
+            q_kv=jnp.sum(self.k * self.v, -1),
+            q_vv=1.0,
+        )
+
+
+def sphere_starts(key: PRNGKeyArray, dim: int, repeats: int) -> UnitPair:
+    """`k` and `v` uniform on the unit sphere of `R^dim`."""
+    shape = 2, whole("repeats", repeats), whole("dim", dim, SPAN)
+    return reduced(*_normalised(jax.random.normal(key, shape)))
+
+
+def manifold_starts(key: PRNGKeyArray, dim: int, repeats: int) -> UnitPair:
+    """Uniform with `k ⊥ v*` and then `v ⊥ k*, k`: there `m_kv = m_vk = q_kv = 0`, exactly."""
+    repeats, dim = whole("repeats", repeats), whole("dim", dim, SPAN)
+    keys = jax.random.split(key)
+    k = _normalised(jax.random.normal(keys[0], (repeats, dim - 1)))
+    v = _normalised(jax.random.normal(keys[1], (repeats, dim - 2)))
+    none = jnp.zeros(repeats)
+    k_rest, v_rest = (jnp.linalg.norm(vectors[:, 1:], axis=-1) for vectors in (k, v))
+    return UnitPair(
+        jnp.stack([k[:, 0], none, k_rest, none], -1), jnp.stack([none, v[:, 0], none, v_rest], -1)
+    )
+
+
+def slid(vectors: Array, gradient: Array, step_size: Any) -> Array:
+    """A step along the sphere, `k − step (I − k kᵀ) ∇`, brought back to it."""
+    radial = jnp.sum(vectors * gradient, -1, keepdims=True)
+    return _normalised(vectors - step_size * (gradient - radial * vectors))
+
+
+def _normalised(vectors: Array) -> Array:
+    return vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+def reduced(k: Float[Array, "repeats n"], v: Float[Array, "repeats n"]) -> UnitPair:
+    """The pair in four coordinates: two of the teacher, the rest of `k`, and what `v` has beyond."""
+    k_rest, v_rest = k[:, 2:], v[:, 2:]
+    length = jnp.linalg.norm(k_rest, axis=-1)
+    axis = ratio(k_rest, length[:, None])
+    shared = jnp.sum(v_rest * axis, -1)
+    own = jnp.linalg.norm(v_rest - shared[:, None] * axis, axis=-1)
+    return UnitPair(
+        jnp.stack([k[:, 0], k[:, 1], length, jnp.zeros_like(length)], -1),
+        jnp.stack([v[:, 0], v[:, 1], shared, own], -1),
+    )
+
+
+def whole(name: str, value: Any, minimum: int = 1) -> int:
+    if not isinstance(value, int | np.integer) or value < minimum:
+        raise refuse(name, value, f"a whole number ≥ {minimum}")
+    return int(value)

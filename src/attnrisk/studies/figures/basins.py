@@ -1,0 +1,194 @@
+"""Basins: the share of random starts from which gradient flow finds the teacher."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+import jax
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ...attention import attention
+from ...population.landscape import basins, share_of
+from .rows import Progress, Question, answered
+from .style import GREY, INK, line
+
+STEM = "basins"
+
+CAPTION = """\
+Where gradient flow ends from random vectors: the share of starts that fall into the well-matched minimum, k along k* \
+and v along v* (solid, filled dots), that come to rest elsewhere, in a trap of higher risk (dashed, open dots), and \
+that do neither before the time is over or k becomes too long to be followed, as in the valley that linear attention \
+descends for ever (dotted, crosses). Top: spiked task, bottom: max task, without erf. Left: against the signal ν, \
+with L = 10 tokens; middle: against L, with ν = 2; right: against the size of the start, with ν = 2 and L = 10. The \
+size is the standard deviation of every component of k and v, along k* and v* and outside their span. Bars are one \
+standard error of a share; all counts are in basins.csv. A share that is zero throughout a panel is not drawn.
+"""
+
+ATTENTIONS = ("softmax", "erf", "linear")
+TASKS = ("spiked", "max")
+NU, LENGTH, SIZE = 2.0, 10, 1.0
+
+_Points = tuple[tuple[float, int, float], ...]
+
+
+class _Grid(NamedTuple):
+    """The points of the three columns, and the number of starts."""
+
+    nu: dict[str, tuple[float, ...]]
+    length: tuple[int, ...]
+    size: tuple[float, ...]
+    runs: dict[tuple[str, str], int]
+
+    def points(self, task: str) -> _Points:
+        """Signal, length and size: the centre belongs to all three columns."""
+        signals = [(nu, LENGTH, SIZE) for nu in self.nu[task]]
+        lengths = [(NU, length, SIZE) for length in self.length]
+        sizes = [(NU, LENGTH, size) for size in self.size]
+        return tuple(dict.fromkeys([*signals, *lengths, *sizes]))
+
+
+_SLOW = ("max", "softmax")
+_RUNS = dict.fromkeys(product(("spiked",), ATTENTIONS), 100) | {("max", "linear"): 100, _SLOW: 16}
+_QUICK_RUNS = {("spiked", "erf"): 20, ("spiked", "linear"): 20, ("max", "linear"): 20}
+
+_FULL = _Grid(
+    {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)},
+    (2, 3, 5, 10, 20),
+    (0.1, 0.3, 0.5, 1.0),
+    _RUNS,
+)
+_QUICK = _Grid({"spiked": (1.0, 2.0), "max": (1.0, 2.0)}, (3, 10), (0.1, 1.0), _QUICK_RUNS)
+
+
+@dataclass(frozen=True)
+class Starts(Question):
+    """An attention on a task, from how many starts of which size."""
+
+    size: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """How many of the runs ended where."""
+
+    task: str
+    nu: float
+    length: str
+    attention: str
+    size: float
+    runs: int
+    matched: int
+    mismatched: int
+    unfinished: int
+
+
+def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+    """The rows of the figure."""
+    return answered(counts, questions(_QUICK if quick else _FULL), progress)
+
+
+def questions(grid: _Grid) -> list[Starts]:
+    """Each attention on each task, the slowest first."""
+    return [
+        Starts(task, nu, str(length), name, size, runs)
+        for (task, name), runs in sorted(grid.runs.items(), key=lambda item: item[0] != _SLOW)
+        for nu, length, size in grid.points(task)
+    ]
+
+
+def counts(asked: Starts) -> Row:
+    """Where the runs of one point ended."""
+    key = jax.random.key(0)
+    found = basins(asked.problem, attention(asked.attention), key, asked.runs, asked.size)
+    inputs = asked.task, asked.nu, asked.length, asked.attention, asked.size, asked.runs
+    return Row(*inputs, found.matched, found.mismatched, found.unfinished)
+
+
+# A fate: its column, line style, marker, whether that is filled, and what the legend says.
+_FATES: dict[str, tuple[Any, str, bool, str]] = {
+    "matched": ("solid", "o", True, "well-matched minimum"),
+    "mismatched": ((0, (4, 1.5)), "o", False, "trap"),
+    "unfinished": ((0, (1, 1.5)), "x", False, "neither"),
+}
+
+_COLUMNS: dict[str, Callable[[Row], float]] = {
+    r"signal $\nu$": lambda row: row.nu,
+    "tokens $L$": lambda row: float(row.length),
+    "size of the start": lambda row: row.size,
+}
+_FIXED = (
+    rf"$L = {LENGTH}$, size {SIZE:g}",
+    rf"$\nu = {NU:g}$, size {SIZE:g}",
+    rf"$\nu = {NU:g}$, $L = {LENGTH}$",
+)
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """Tasks downwards, what is varied to the right, one legend."""
+    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+    panels = figure.subplots(len(TASKS), len(_COLUMNS), sharey=True, sharex="col")
+    for (above, task), (column, (label, place)) in product(
+        enumerate(TASKS), enumerate(_COLUMNS.items())
+    ):
+        axes = panels[above, column]
+        _draw_panel(axes, [row for row in rows if row.task == task and _is_in(row, column)], place)
+        if above == 0:
+            axes.set_title(_FIXED[column])
+        else:
+            axes.set_xlabel(label)
+    for axes, task in zip(panels[:, 0], TASKS, strict=True):
+        axes.set(ylabel=f"share of starts, {task} task", ylim=(-0.03, 1.03))
+    _scale_lengths(panels[0, 1], sorted({int(row.length) for row in rows}))
+    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=6)
+    return figure
+
+
+def _is_in(row: Row, column: int) -> bool:
+    """Whether all but the quantity of this column is at the centre."""
+    centred = row.nu == NU, row.length == str(LENGTH), row.size == SIZE
+    return all(at for number, at in enumerate(centred) if number != column)
+
+
+def _draw_panel(axes: Axes, rows: Sequence[Row], place: Callable[[Row], float]) -> None:
+    axes.axhline(0.0, color=GREY, linewidth=0.5, zorder=0)
+    for name, fate in product(ATTENTIONS, _FATES):
+        curve = sorted((row for row in rows if row.attention == name), key=place)
+        if not any(getattr(row, fate) for row in curve):
+            continue
+        shares = [share_of(getattr(row, fate), row.runs) for row in curve]
+        axes.errorbar(
+            [place(row) for row in curve],
+            [float(share.value) for share in shares],
+            [float(share.error) for share in shares],
+            elinewidth=0.7,
+            **_look(fate, line(name).colour),
+        )
+
+
+def _look(fate: str, colour: str) -> dict[str, Any]:
+    dashes, marker, filled, _ = _FATES[fate]
+    face = colour if filled else "white"
+    shape = {"marker": marker, "markersize": 3.5, "markerfacecolor": face}
+    return {"color": colour, "linestyle": dashes, "linewidth": 1.3, **shape}
+
+
+def _scale_lengths(axes: Axes, lengths: Sequence[int]) -> None:
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+
+
+def _legend(rows: Sequence[Row]) -> list[Line2D]:
+    named = {row.attention for row in rows}
+    attentions = [
+        Line2D([], [], color=line(name).colour, linewidth=1.3, label=name)
+        for name in ATTENTIONS
+        if name in named
+    ]
+    seen = [fate for fate in _FATES if any(getattr(row, fate) for row in rows)]
+    fates = [Line2D([], [], label=_FATES[fate][-1], **_look(fate, INK)) for fate in seen]
+    return [*attentions, *fates]
