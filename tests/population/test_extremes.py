@@ -29,7 +29,7 @@ def test_bayes_risk(task, nu, length):
         assert abs(float(found) - (1 - mean_inverse)) <= float(found.error)
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, pytest.param(1e3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("length", [10**6, MIXTURE], ids=str)
 @pytest.mark.parametrize("name", ["softmax", "softplus", "relu", "softmax-1", "erf"])
 def test_the_error_is_honest(name, length, scale):
@@ -50,6 +50,7 @@ def test_the_error_is_honest(name, length, scale):
     assert float(found.error) < 1e-7 * max(1.0, abs(fine))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nu", "length"), [(0.0, 10**6), (1e4, 1), (np.inf, 10**6)])
 def test_max_task_with_noise_in_k(nu, length):
     overlaps = ar.Overlaps(m_kk=700.0, m_vv=0.8, q_kk=1.2e6, q_vv=1.5)

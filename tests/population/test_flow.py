@@ -63,7 +63,11 @@ def test_overlaps_move_as_the_seven_equations_say():
     np.testing.assert_allclose(_as_vector(moved), expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("attention", [ar.Softmax(), ar.Linear()], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "attention",
+    [ar.Softmax(), pytest.param(ar.Linear(), marks=pytest.mark.slow)],
+    ids=lambda a: a.name,
+)
 def test_follows_descent_on_vectors(attention):
     """Runge–Kutta on `k, v ∈ R^400`, whose gradient is made of four vectors and seven partial derivatives."""
     gradient, dim = _gradient(TASK, attention), 400
@@ -117,6 +121,7 @@ def test_residuals_stay_positive(path):
         assert np.linalg.eigvalsh(overlaps.residual)[0] >= -1e-12
 
 
+@pytest.mark.slow
 def test_many_runs_reach_the_bayes_risk():
     flow = ar.gradient_flow(TASK, ar.Softmax(), ar.random_starts(jax.random.key(0), 6), [1e5])
     assert flow.result.tolist() == ["converged"] * 6

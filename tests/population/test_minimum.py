@@ -38,7 +38,7 @@ def test_softmax_finds_the_teacher_on_the_spiked_task(nu, length):
     assert abs(found.overlaps.m_vv - 1) < 1e-4
 
 
-@pytest.mark.parametrize("nu", [1.0, 7.0])
+@pytest.mark.parametrize("nu", [1.0, pytest.param(7.0, marks=pytest.mark.slow)])
 def test_softmax_finds_the_teacher_on_the_max_task(nu):
     task = ar.MaxSLR(nu, 3)
     found = ar.population_minimum(task, ar.Softmax())
@@ -71,7 +71,7 @@ def test_the_floor_of_the_family_is_close_below_its_members(task, attention):
     assert -1e-10 < found - floor < 2e-3
 
 
-@pytest.mark.parametrize("length", [2, 10])
+@pytest.mark.parametrize("length", [10, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_floor_of_the_family_with_an_argmax_to_find(length):
     task = ar.MaxSLR(np.inf, length, noise=0.5)
     assert abs(ar.elementwise_floor(task) - 0.25 - (length - 1) / (2 * length - 1)) < 1e-13
@@ -86,6 +86,7 @@ def test_an_infimum_that_is_not_attained():
     assert abs(float(found.risk)) <= float(found.risk.error) < 1e-6
 
 
+@pytest.mark.slow
 def test_softplus_turns_into_relu_when_the_haystack_is_large():
     task = ar.SpikedSLR(40.0, 1000)
     softplus, relu = (ar.population_minimum(task, each) for each in (ar.Softplus(), ar.Relu()))

@@ -368,7 +368,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), BAD, ids=lambda case: str(case))
+@pytest.mark.parametrize(("options", "words"), BAD, ids=[words for _, words in BAD])
 def test_bad_input(options, words):
     data = _draw(SPIKED, 1.0, 10)
     with pytest.raises(ValueError, match=words):

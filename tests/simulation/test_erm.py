@@ -229,6 +229,7 @@ def distances(runs, theory, dims=SIZES):
     return [distance(dims, runs[name], getattr(theory, name)) for name in MEASURES]
 
 
+@pytest.mark.slow
 def test_theory_and_experiment():
     task, attention, ridge = ar.SpikedSLR(2.0, 2), ar.Softmax(), ar.Ridge(1.0, 1.0)
     runs = measured(task, attention, 3.0, ridge, SIZES, 8)

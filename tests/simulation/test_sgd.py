@@ -26,7 +26,7 @@ def largest_distance(path, flow):
     return max(np.max(np.abs(getattr(path, n) - getattr(flow, n))) for n in names)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("momentum", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_it_follows_the_flow(data, start, momentum):
     path = ar.fit_sgd(data, ar.Softmax(), 0.03, BATCH, momentum=momentum, start=start, records=6)
     assert path.result == "finished"

@@ -21,6 +21,7 @@ from attnrisk.studies.figures import (
     figure7,
     flow,
     haystack,
+    phases,
     style,
 )
 from attnrisk.studies.figures.rows import BAYES, FLOOR, Question, Row, answer, answers
@@ -124,6 +125,9 @@ def unworked(monkeypatch):
     monkeypatch.setattr(figure6, "points", made_up_plane)
     monkeypatch.setattr(figure7, "learned", made_up_learned)
     monkeypatch.setattr(figure7, "optimum", lambda asked, grid: made_up_learned(asked, grid)[:3])
+    monkeypatch.setattr(
+        phases, "answered", lambda work, asked, _: [made_up_phases(q) for q in asked]
+    )
     monkeypatch.setattr(flow, "records", made_up_path)
     monkeypatch.setattr(descent, "records", made_up_descent)
 
@@ -224,6 +228,13 @@ def made_up_learned(asked, grid):
     ]
 
 
+def made_up_phases(asked):
+    """A row of the phase diagram: nothing jumps without a signal."""
+    inputs = asked.task, asked.nu, asked.length
+    known = (1.0, 0.0, 1 + 1 / asked.nu, 0.01) if asked.nu > 0 else (None,) * 4
+    return phases.Row(*inputs, *known)
+
+
 def made_up_path(times):
     """Rows of the flow: one run that converges, and one that does not."""
     ends = {"random": ("converged", 100.0), "swapped": ("time over", 1e5)}
@@ -255,7 +266,7 @@ def test_a_limit_that_is_not_attained_is_an_open_circle():
 
 def test_an_unknown_figure_is_refused(tmp_path):
     with pytest.raises(
-        ValueError, match="one of 2, 3, 4, 5, 6, 7, haystack, flow, basins, descent"
+        ValueError, match="one of 2, 3, 4, 5, 6, 7, phases, haystack, flow, basins, descent"
     ):
         figures.draw("1", tmp_path)
 
@@ -264,6 +275,7 @@ def crosses(axes):
     return [line for line in axes.lines if line.get_marker() == "x" and line.get_xdata().size]
 
 
+@pytest.mark.slow
 def test_ends_of_linear_attention_are_well_matched():
     rows = figure4.ends(Question("spiked", 2.0, "10", "linear"))
     found = {row.parameter: row for row in rows}
@@ -340,6 +352,7 @@ def test_shares_have_the_error_of_a_count():
     assert basins.share_of(0, 100).error == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 def test_small_starts_of_linear_attention_find_the_teacher():
     row = basins.counts(basins.Starts("spiked", 2.0, "10", "linear", 0.1, 12))
     assert (row.matched, row.mismatched, row.unfinished) == (12, 0, 0)
@@ -348,6 +361,16 @@ def test_small_starts_of_linear_attention_find_the_teacher():
 def test_the_mark_says_whether_a_flow_came_to_rest():
     panels = flow.plot(made_up_path(np.geomspace(0.1, 1e5, 5))).axes
     assert [len(crosses(axes)) for axes in panels] == [0, 1, 0, 4]
+
+
+def test_the_hard_phase_lies_between_the_thresholds():
+    row = phases.thresholds(Question("spiked", 2.0, "3", BAYES))
+    assert (row.information, row.information_error) == (1.0, 0.0)
+    assert row.algorithmic == pytest.approx(1.24, abs=3 * row.algorithmic_error)
+    asked = [Question("spiked", nu, "3", BAYES) for nu in (0.0, 1.0, 2.0, 4.0)]
+    (axes,) = phases.plot([made_up_phases(q) for q in asked]).axes
+    dots = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [list(line.get_ydata()) for line in dots] == [[1.0, 2.0, 4.0]]  # where there is a jump
 
 
 def test_planes_mark_what_to_distrust():

@@ -14,7 +14,7 @@ def figure(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="Which figure: 2 to 7, haystack, flow, basins or descent."
+            metavar="NAME", help="Which figure: 2 to 7, phases, haystack, flow, basins or descent."
         ),
     ],
     quick: Annotated[

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import real
-from ..attention import AbstractAttention
+from ..attention import AbstractAttention, AbstractElementwise
 from ..tasks import AbstractTask
 from .channel import draw
 from .erm import (
@@ -22,13 +22,14 @@ from .erm import (
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
-_NOISE = (
-    0.1  # of the error of a test risk: samples that jump between minima move it by about as much
-)
+_NOISE = 0.1  # of the error of a test risk: samples that jump between minima move it about as much
 _MOST_EVALUATIONS = 30
-_COARSER = (
-    2  # halvings of the points on the way: near the best ridges the risk hardly depends on them
-)
+# Halvings of the points on the way, down to so many: near the best ridges the risk hardly depends on them.
+_COARSER, _COARSEST = 2, 7
+_STIFFER = np.log(
+    3.0
+)  # where the fixed point is not found, the descent starts at ridges that are larger by this
+_MOST_RESTARTS = 4
 
 
 def tuned_erm_asymptotics(
@@ -45,11 +46,19 @@ def tuned_erm_asymptotics(
     points. At the end the fixed point is looked for from all starts, on all points.
     """
     alpha = float(real("alpha", alpha, above=0.0))
-    points = draw(learnable(task), max(log2_points - _COARSER, 1), RANDOMISATIONS, seed)
+    coarse = max(log2_points - _COARSER, min(log2_points, _COARSEST))
+    points = draw(learnable(task), coarse, RANDOMISATIONS, seed)
     descent = _Descent(Problem(learnable(task), attention, points), alpha)
-    best = descent.run(np.log([1.0, 1.0] if start is None else [float(start.k), float(start.v)]))
+    first = _first(task, attention) if start is None else start
+    best = descent.run(np.log([float(first.k), float(first.v)]))
     ridge = Ridge(*np.exp(best).tolist())
     return erm_asymptotics(task, attention, alpha, ridge, seed, log2_points)
+
+
+def _first(task: AbstractTask, attention: AbstractAttention) -> Ridge:
+    """Ridges to start from: a sum over `L` tokens without normalisation wants `v` smaller by that."""
+    apart = isinstance(attention, AbstractElementwise)
+    return Ridge(1.0, float(task.length.mean()) ** 2 if apart else 1.0)
 
 
 class _Descent:
@@ -72,6 +81,11 @@ class _Descent:
     def run(self, logs: np.ndarray) -> np.ndarray:
         """Quasi-Newton steps within the bounds."""
         value, slope, error = self(logs)
+        for _ in range(_MOST_RESTARTS):
+            if value < np.inf:
+                break
+            logs = np.minimum(logs + _STIFFER, _LARGEST)
+            value, slope, error = self(logs)
         inverse = np.eye(2) / max(float(np.linalg.norm(slope)), 1e-3)
         for _ in range(_MOST_EVALUATIONS):
             free = ~((logs <= _SMALLEST) & (slope > 0) | (logs >= _LARGEST) & (slope < 0))

@@ -6,7 +6,19 @@ from types import ModuleType
 from matplotlib.figure import Figure
 
 from ..._check import one_of
-from . import basins, descent, figure2, figure3, figure4, figure5, figure6, figure7, flow, haystack
+from . import (
+    basins,
+    descent,
+    figure2,
+    figure3,
+    figure4,
+    figure5,
+    figure6,
+    figure7,
+    flow,
+    haystack,
+    phases,
+)
 from .rows import Progress, write_csv
 from .style import RESOLUTION, context
 
@@ -17,6 +29,7 @@ _MODULES: dict[str, ModuleType] = {
     "5": figure5,
     "6": figure6,
     "7": figure7,
+    "phases": phases,
     "haystack": haystack,
     "flow": flow,
     "basins": basins,

@@ -15,20 +15,20 @@ WIDTH = 7.0  # inches: a text block of two columns
 
 INK, GREY = "#1a1a1a", "#8a8a8a"
 
-# Hues say how the weights grow: blue exponential, amber quadratic, red linear, green bounded, purple linear without
+# Hues say how the weights grow: blue exponential, amber quadratic, purple linear, green bounded, red linear without
 # normalisation. Most are from the palettes of Okabe and Ito and of Tol, which colour-blind readers can tell apart.
 COLOURS = {
     "softmax": "#0072b2",
     "softmax-1": "#56b4e9",
-    "softplus": "#d55e00",
-    "elu+1": "#ee8866",
-    "relu": "#a63603",
+    "softplus": "#cc79a7",
+    "elu+1": "#e3a8cc",
+    "relu": "#882255",
     "relu2": "#e69f00",
     "taylor-2": "#b8a000",
     "erf": "#009e73",
     "sigmoid": "#66c2a5",
-    "linear": "#cc79a7",
-    "elementwise-relu": "#882255",
+    "linear": "#cc3311",
+    "elementwise-relu": "#ee8866",
     "sparsemax": "#332288",
     "entmax-1.5": "#6a51a3",
     "top-k": "#4a90a4",
