@@ -18,6 +18,7 @@ from .flow import flow
 from .optimal import optimal
 from .population import population
 from .simulate import simulate
+from .sweep import sweep
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     bayes,
@@ -29,6 +30,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     amp,
     attentions,
     figure,
+    sweep,
 )
 
 app = typer.Typer(

@@ -1,0 +1,241 @@
+"""The store: one SQLite file with every answer ever given, found by the address of its point.
+
+Rows are only added, each batch in one transaction. Any number of processes may use a store at once on one machine:
+each waits for its turn to write, and of two answers to one point the first stays.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from .._check import refuse
+
+_MAGIC = b"SQLite format 3\0"
+_APPLICATION = 0x61747231  # "atr1": who wrote the file, as SQLite lets a file say
+_LAYOUT = 1
+_PATIENCE = 60.0  # seconds to wait for another process that writes
+_MOST_VARIABLES = 500  # in one statement; older SQLite allow 999
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS answers (
+    address TEXT PRIMARY KEY,
+    question TEXT NOT NULL,
+    numerics TEXT NOT NULL,
+    inputs TEXT NOT NULL,
+    outputs TEXT NOT NULL,
+    result TEXT NOT NULL,
+    converged INTEGER NOT NULL,
+    versions TEXT NOT NULL,
+    seconds REAL NOT NULL,
+    host TEXT NOT NULL,
+    answered TEXT NOT NULL
+)
+"""
+
+
+class StoreError(OSError):
+    """The store cannot be used, said in one line; what was written before stays."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A point, its answer, and where it comes from; a `result` that is not `converged` says why."""
+
+    address: str
+    question: str
+    numerics: str
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+    result: str
+    converged: bool
+    versions: dict[str, str]
+    seconds: float
+    host: str
+    answered: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is no answer at all."""
+        return not self.outputs
+
+
+_COLUMNS = tuple(field.name for field in fields(Row))
+_MARKS = ", ".join("?" * len(_COLUMNS))
+_ADD = f"INSERT INTO answers VALUES ({_MARKS}) ON CONFLICT (address) DO NOTHING"
+
+
+def default_place() -> Path:
+    """The platform's folder for data of this user."""
+    from platformdirs import user_data_path
+
+    return user_data_path("attnrisk", appauthor=False) / "answers.sqlite"
+
+
+class Store:
+    """The rows of one file, which is made where missing; close it, or use it as a context."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        _check_file(self.path)
+        with self._in_words():
+            self._file = _open(self.path)
+        try:
+            with self._in_words():
+                self._prepare()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def check_writable(self) -> None:
+        """Complain where nothing can be added, without adding anything."""
+        with self._in_words():
+            self._file.execute("DELETE FROM answers WHERE 0")
+
+    def add(self, rows: Iterable[Row]) -> int:
+        """Keep the rows, all or none; how many were new."""
+        listed = [_encoded(row) for row in rows]
+        with self._in_words(), self._file:
+            self._file.execute("BEGIN IMMEDIATE")
+            return self._file.executemany(_ADD, listed).rowcount
+
+    def find(self, addresses: Iterable[str]) -> dict[str, Row]:
+        """Those of the rows that there are."""
+        wanted, found = list(addresses), []
+        for start in range(0, len(wanted), _MOST_VARIABLES):
+            some = wanted[start : start + _MOST_VARIABLES]
+            marks = ", ".join("?" * len(some))
+            with self._in_words():
+                found += self._file.execute(
+                    f"SELECT * FROM answers WHERE address IN ({marks})", some
+                ).fetchall()
+        return {row.address: row for row in map(_decoded, found)}
+
+    def forget(self, addresses: Iterable[str]) -> None:
+        """Remove rows, so that their points are asked again."""
+        with self._in_words(), self._file:
+            self._file.execute("BEGIN IMMEDIATE")
+            self._file.executemany(
+                "DELETE FROM answers WHERE address = ?", [(each,) for each in addresses]
+            )
+
+    def numerics(self) -> dict[str, int]:
+        """How many rows each numerics has left."""
+        with self._in_words():
+            return dict(
+                self._file.execute("SELECT numerics, count(*) FROM answers GROUP BY numerics")
+            )
+
+    def _prepare(self) -> None:
+        """Check whose file it is, and make the table of a new one."""
+        with self._file:
+            self._file.execute("BEGIN")  # one look, while another process may be making the file
+            application = self._one("PRAGMA application_id")
+            layout = self._one("PRAGMA user_version")
+            tables = self._one("SELECT count(*) FROM sqlite_master")
+        if application != _APPLICATION and (tables or application):
+            raise _foreign(self.path)
+        if layout > _LAYOUT:
+            raise StoreError(f"the store {self.path} was written by a newer attnrisk: upgrade")
+        sound = self._one("PRAGMA quick_check(1)")
+        if sound != "ok":
+            raise sqlite3.DatabaseError(sound)
+        if not tables:
+            self._create()
+
+    def _one(self, query: str) -> Any:
+        return self._file.execute(query).fetchone()[0]
+
+    def _create(self) -> None:
+        self._file.execute("PRAGMA journal_mode = WAL")
+        with self._file:
+            self._file.execute("BEGIN IMMEDIATE")
+            self._file.execute(_TABLE)
+            self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
+            self._file.execute(f"PRAGMA user_version = {_LAYOUT}")
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """What SQLite says, as one line that tells what to do."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(_words(self.path, error)) from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """For reading and writing where the file allows it, else for reading."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        alone = not path.with_name(path.name + "-wal").exists()  # nobody writes: no lock is needed
+        where = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
+        return sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
+    file = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+    file.execute("PRAGMA synchronous = FULL")
+    return file
+
+
+def _check_file(path: Path) -> None:
+    """Refuse a folder, and a file that is no database, before SQLite touches it."""
+    if path.is_dir():
+        raise refuse("store", repr(str(path)), "a file, or a name that is free")
+    if path.exists() and path.stat().st_size:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+        if start != _MAGIC:
+            raise _foreign(path)
+
+
+def _foreign(path: Path) -> Exception:
+    return refuse(
+        "store", repr(str(path)), "a store that attnrisk has made, or a name that is free"
+    )
+
+
+def _words(path: Path, error: sqlite3.Error) -> str:
+    match getattr(error, "sqlite_errorname", "SQLITE_CORRUPT").split("_")[1]:
+        case "FULL":
+            said = "is on a full disk: make room and run again"
+        case "READONLY" | "CANTOPEN" | "PERM":
+            said = "cannot be written: choose another with --store"
+        case "BUSY" | "LOCKED":
+            said = f"was kept by another process for more than {_PATIENCE:g} s: run again"
+        case "CORRUPT" | "NOTADB":
+            said = "is damaged: save what is left with `sqlite3 FILE .recover`, or choose another"
+        case _:
+            said = "cannot be used"
+    return f"the store {path} {said}; nothing that it holds was changed ({error})"
+
+
+def _encoded(row: Row) -> tuple[Any, ...]:
+    return tuple(
+        json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
+        for value in astuple(row)
+    )
+
+
+def _decoded(values: tuple[Any, ...]) -> Row:
+    named = dict(zip(_COLUMNS, values, strict=True))
+    for name in ("inputs", "outputs", "versions"):
+        named[name] = json.loads(named[name])
+    return Row(**named | {"converged": bool(named["converged"])})

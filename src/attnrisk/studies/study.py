@@ -1,0 +1,215 @@
+"""A study: one question asked at every point of a grid."""
+
+import difflib
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Callable, Iterable
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Self
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+
+from .._check import Refusal, one_of, real, refuse
+from ..tasks import parse_lengths
+from .numerics import fingerprint
+from .questions import QUESTIONS, arguments
+
+MOST_POINTS = 10**6
+_RANGE = ("from", "to", "points", "spacing")
+_SPACINGS: dict[str, Callable[..., np.ndarray]] = {"linear": np.linspace, "log": np.geomspace}
+
+
+class Point(NamedTuple):
+    """One question with all its inputs, which are plain numbers and words."""
+
+    question: str
+    inputs: dict[str, Any]
+
+    @property
+    def address(self) -> str:
+        """Made of what decides the answer: the question, its inputs, and the numerics."""
+        content = [fingerprint(), self.question, self.inputs]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _listed(given: Any) -> Any:
+    """One value, a list of them, or the table of a range, as a list."""
+    if isinstance(given, dict):
+        return _range(given)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return [given]
+    return list(given)
+
+
+def _range(table: dict[str, Any]) -> list[float]:
+    """`{from = 0.1, to = 10, points = 5, spacing = "log"}`; the spacing is linear if not given."""
+    for key in table:
+        one_of("range", key, _RANGE)
+    for key in _RANGE[:3]:
+        if key not in table:
+            raise refuse("range", f"without {key!r}", "a table of from, to, points and spacing")
+    spacing = one_of("spacing", table.get("spacing", "linear"), _SPACINGS)
+    lowest = 0.0 if spacing == "log" else -math.inf
+    ends = (real(key, table[key], above=lowest) for key in ("from", "to"))
+    count = _whole("points", table["points"])
+    if not 1 <= count <= MOST_POINTS:
+        raise refuse("points", count, f"a whole number from 1 to {MOST_POINTS}")
+    return _SPACINGS[spacing](*ends, count).tolist()
+
+
+def _axis(name: str, read: Callable[[str, Any], Any]) -> BeforeValidator:
+    """The values of an axis, each read, none twice."""
+
+    def values(given: Any) -> tuple[Any, ...]:
+        found = tuple(read(name, each) for each in _listed(given))
+        if not found:
+            raise refuse(name, "[]", "a value or a list that is not empty")
+        if len(set(found)) < len(found):
+            raise refuse(name, list(found), "a list without repetition")
+        return found
+
+    return BeforeValidator(values)
+
+
+def _number(name: str, value: Any) -> float:
+    """A number; how large it may be is for the question to say."""
+    if isinstance(value, bool) or (isinstance(value, str) and value != "inf"):
+        raise refuse(name, repr(value), "a number")
+    return float(real(name, value, infinite=True)) + 0.0  # of the two zeros, the positive
+
+
+def _whole(name: str, value: Any) -> int:
+    number = _number(name, value)
+    if not math.isfinite(number) or number != round(number):
+        raise refuse(name, repr(value), "a whole number")
+    return round(number)
+
+
+def _word(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise refuse(name, repr(value), "a word")
+    return value
+
+
+def _law(name: str, value: Any) -> str:
+    """A law of the length in the one spelling that keeps all digits of its probabilities."""
+    law = parse_lengths(str(value))
+    if ":" not in str(law):
+        return str(law)
+    pairs = zip(law.lengths.tolist(), law.probabilities.tolist(), strict=True)
+    return ",".join(f"{length}:{probability!r}" for length, probability in pairs)
+
+
+Words = tuple[str, ...]
+Numbers = tuple[float, ...]
+Wholes = tuple[int, ...]
+
+
+class Study(BaseModel):
+    """A question, and the values of every axis that it has; each axis is one value, a list, or a range.
+
+    An axis that the question does not have is refused, and so is any point that it cannot be asked at. Where `ridge_v`
+    is left out it equals `ridge_k` at every point.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    question: str
+    task: Annotated[Words, _axis("task", _word)] = ("spiked",)
+    nu: Annotated[Numbers, _axis("nu", _number)]
+    length: Annotated[Words, _axis("length", _law)]
+    noise: Annotated[Numbers, _axis("noise", _number)] = (0.0,)
+    spread: Annotated[Numbers, _axis("spread", _number)] = (1.0,)
+    attention: Annotated[Words | None, _axis("attention", _word)] = None
+    alpha: Annotated[Numbers | None, _axis("alpha", _number)] = None
+    ridge_k: Annotated[Numbers | None, _axis("ridge_k", _number)] = None
+    ridge_v: Annotated[Numbers | None, _axis("ridge_v", _number)] = None
+    dim: Annotated[Wholes | None, _axis("dim", _whole)] = None
+    seed: Annotated[Wholes | None, _axis("seed", _whole)] = None
+
+    def __init__(self, **given: Any):
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise _refusal(error) from None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        question = QUESTIONS[one_of("question", self.question, QUESTIONS)]
+        for name in AXES:
+            values = getattr(self, name)
+            if values is None and name in question.axes and name not in _MAY_LACK:
+                raise refuse(name, "nothing", f"given where the question is {self.question}")
+            if values is not None and name not in question.axes:
+                raise refuse(name, list(values), f"left out where the question is {self.question}")
+        if len(self) > MOST_POINTS:
+            raise refuse("points", len(self), f"at most {MOST_POINTS}")
+        self._check_points()
+        return self
+
+    def _check_points(self) -> None:
+        """Refuse what would be refused at a point, before the first is asked."""
+        question = QUESTIONS[self.question]
+        first = {name: values[:1] for name, values in self.axes.items()}
+        alone = ({**first, name: values} for name, values in self.axes.items())
+        together = {**first, **{name: self.axes[name] for name in ("task", "nu", "spread")}}
+        longest = {**first, **{name: self.axes[name] for name in ("task", "length")}}
+        for axes in (*alone, together, longest):
+            for inputs in _grid(axes):
+                arguments(question, inputs)
+
+    def __len__(self) -> int:
+        return math.prod(len(values) for values in self.axes.values())
+
+    @property
+    def axes(self) -> dict[str, tuple[Any, ...]]:
+        """The values of each axis along which the grid extends."""
+        named = {name: getattr(self, name) for name in QUESTIONS[self.question].axes}
+        named |= {"seed": self.seed or (0,)} if "seed" in named else {}
+        return {name: values for name, values in named.items() if values is not None}
+
+    @property
+    def points(self) -> list[Point]:
+        """All of them, the last axis fastest."""
+        return [Point(self.question, inputs) for inputs in _grid(self.axes)]
+
+
+AXES = tuple(name for name in Study.model_fields if name != "question")
+_MAY_LACK = ("ridge_v", "seed")
+
+
+def read_study(path: str | Path) -> Study:
+    """The study that a TOML file describes."""
+    try:
+        given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise refuse("study", repr(str(path)), f"a TOML file ({error})") from None
+    return Study(**given)
+
+
+def _grid(axes: dict[str, tuple[Any, ...]]) -> Iterable[dict[str, Any]]:
+    for values in product(*axes.values()):
+        inputs = dict(zip(axes, values, strict=True))
+        if "ridge_k" in inputs:
+            inputs.setdefault("ridge_v", inputs["ridge_k"])
+        yield inputs
+
+
+def _refusal(error: ValidationError) -> Refusal:
+    """The first thing wrong, in one line."""
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else "study"
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, Study.model_fields, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        return refuse("key", repr(name), "one of " + ", ".join(Study.model_fields) + hint)
+    if first["type"] == "missing":
+        return refuse(name, "nothing", "given")
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, Refusal):
+        return cause
+    return refuse(name, repr(first["input"]), first["msg"])

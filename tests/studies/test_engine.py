@@ -1,0 +1,347 @@
+"""What the engine promises: every point asked once, whatever happens to the processes that ask."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import fake_questions
+import numpy as np
+import pytest
+import xarray as xr
+
+from attnrisk.studies import (
+    EngineError,
+    Store,
+    StoreError,
+    Study,
+    dataset,
+    export,
+    retry,
+    status,
+    sweep,
+)
+from attnrisk.studies.engine import FAILED, answer, batches, rows_of
+from attnrisk.studies.questions import QUESTIONS
+from attnrisk.studies.results import MISSING
+
+GRID = {"nu": {"from": 1, "to": 8, "points": 8}, "length": [2, "1-3"]}
+HELPERS = str(Path(fake_questions.__file__).parent)
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch):
+    for name, question in fake_questions.FAKES.items():
+        monkeypatch.setitem(QUESTIONS, name, question)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "answers.sqlite") as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def marks(tmp_path_factory):
+    """Where a fake question notes that it has killed a worker."""
+    return tmp_path_factory.mktemp("marks")
+
+
+@pytest.fixture(scope="module")
+def scheduler(marks):
+    """One for all tests, since a worker takes seconds to start."""
+    from distributed import LocalCluster
+
+    os.environ["FAKE_QUESTIONS"] = str(marks)
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
+    ) as cluster:
+        yield cluster.scheduler_address
+    del os.environ["FAKE_QUESTIONS"]
+
+
+def table(study, store):
+    """Everything that does not depend on when and where it was computed."""
+    rows = rows_of(study, store)
+    return {at: (row.inputs, row.outputs, row.result, row.converged) for at, row in rows.items()}
+
+
+# without workers
+
+
+def test_tasks_hold_what_shares_compiled_code():
+    study = Study(question="plain", **GRID)
+    tasks = batches(QUESTIONS["plain"], study.points)
+    assert sorted(point.address for task in tasks for point in task) == sorted(
+        point.address for point in study.points
+    )
+    assert all(len({point.inputs["length"] for point in task}) == 1 for task in tasks)
+    assert [len(task) for task in tasks] == [4] * 4
+    assert tasks[0][0].inputs["length"] != tasks[1][0].inputs["length"]  # they take turns
+
+
+def test_a_bad_point_is_a_row_and_the_rest_go_on(store):
+    study = Study(question="fragile", nu=[1, 3, 4, 5], length=2)
+    store.add(answer(QUESTIONS["fragile"], study.points))
+    grid = dataset(study, store).squeeze()
+    assert grid.result.values.tolist() == [
+        "converged",
+        f"{FAILED}: ZeroDivisionError: nothing to divide by",
+        "still moving",
+        f"{FAILED}: risk is not a number",
+    ]
+    assert grid.converged.values.tolist() == [True, False, False, False]
+    assert np.array_equal(grid.risk, [1 / 3, np.nan, 4 / 3, np.nan], equal_nan=True)
+    assert np.array_equal(grid.risk_error, [1e-9, np.nan, 1e-9, np.nan], equal_nan=True)
+    assert status(study, store) == (4, 4, 2, 1)
+
+
+def test_failures_are_forgotten_to_be_asked_again(store):
+    study = Study(question="fragile", nu=[1, 3, 4], length=2)
+    store.add(answer(QUESTIONS["fragile"], study.points))
+    retry(study, store)
+    assert status(study, store) == (3, 2, 0, 1)
+
+
+def test_a_row_tells_where_it_comes_from(store):
+    study = Study(question="plain", nu=1, length=2)
+    (row,) = answer(QUESTIONS["plain"], study.points)
+    assert row.seconds > 0
+    assert row.host
+    assert {"attnrisk", "jax", "python"} <= set(row.versions)
+    assert row.answered.endswith("+00:00")
+
+
+def test_what_is_missing_says_so(store):
+    study = Study(question="plain", **GRID)
+    store.add(answer(QUESTIONS["plain"], study.points[:3]))
+    grid = dataset(study, store)
+    assert grid.risk.dims == ("task", "nu", "length", "noise", "spread")
+    assert grid.risk.sel(nu=1, length="1-3").item() == 1 / 3
+    assert (grid.result == MISSING).sum() == grid.risk.isnull().sum() == 13
+    assert not grid.converged.where(grid.result == MISSING, False).any()
+
+
+def test_an_empty_store_is_a_grid_of_missing_points(store):
+    grid = dataset(Study(question="plain", **GRID), store)
+    assert (grid.result == MISSING).all()
+    assert "risk" not in grid
+
+
+def test_files(store, tmp_path):
+    study = Study(question="fragile", nu=[1, 3, np.inf], length=2, task="max")
+    store.add(answer(QUESTIONS["fragile"], study.points[:2]))
+    export(study, store, tmp_path / "grid.nc", "nc")
+    read = xr.load_dataset(tmp_path / "grid.nc", engine="scipy")
+    xr.testing.assert_identical(read, dataset(study, store))
+    export(study, store, tmp_path / "grid.csv", "csv")
+    head, *lines = (tmp_path / "grid.csv").read_text().splitlines()
+    rows = [dict(zip(head.split(","), line.split(","), strict=False)) for line in lines]
+    assert [row["nu"] for row in rows] == ["1.0", "3.0", "inf"]
+    assert float(rows[0]["risk"]) == 1 / 3
+    assert rows[1]["risk"] == ""
+    assert [row["result"].split(":")[0] for row in rows] == ["converged", "failed", "missing"]
+    assert sorted(each.name for each in tmp_path.glob("*grid*")) == ["grid.csv", "grid.nc"]
+    with pytest.raises(ValueError, match="export = 'xls'"):
+        export(study, store, tmp_path / "grid.xls", "xls")
+
+
+def test_a_store_that_cannot_be_written_is_found_before_any_work(store, monkeypatch):
+    def read_only():
+        raise StoreError("read-only")
+
+    monkeypatch.setattr("attnrisk.studies.engine._client", lambda *given: pytest.fail("began"))
+    monkeypatch.setattr(store, "check_writable", read_only)
+    with pytest.raises(StoreError, match="read-only"):
+        sweep(Study(question="plain", nu=1, length=2), store)
+
+
+# with workers
+
+
+def test_every_point_is_asked_once(store, scheduler):
+    study = Study(question="plain", **GRID)
+    store.add(answer(QUESTIONS["plain"], study.points[:3]))
+    told = []
+    end = sweep(study, store, scheduler=scheduler, watch=told.append)
+    assert end == status(study, store) == (16, 16, 0, 0)
+    assert told[0].done == 3
+    assert told[-1] == end
+    assert [now.done for now in told] == sorted(now.done for now in told)
+    expected = [(point.inputs["nu"] / 3) for point in study.points]
+    assert dataset(study, store).risk.values.ravel().tolist() == expected
+
+
+def test_nothing_missing_needs_no_workers(store):
+    study = Study(question="plain", nu=1, length=2)
+    store.add(answer(QUESTIONS["plain"], study.points))
+    assert sweep(study, store, scheduler="tcp://127.0.0.1:1").done == 1
+
+
+def test_a_scheduler_that_is_not_there(store, monkeypatch):
+    monkeypatch.setattr("attnrisk.studies.engine._CONNECTING", 0.5)
+    for address in ("tcp://127.0.0.1:1", "nonsense://here"):
+        with pytest.raises(ValueError, match="scheduler = ") as error:
+            sweep(Study(question="plain", nu=1, length=2), store, scheduler=address)
+        assert "\n" not in str(error.value)
+
+
+def test_workers_of_other_numerics_are_refused(store, scheduler, monkeypatch):
+    study = Study(question="plain", nu=1, length=2)
+    monkeypatch.setattr("attnrisk.studies.engine.fingerprint", lambda: "other")
+    with pytest.raises(EngineError, match="other numerics"):
+        sweep(study, store, scheduler=scheduler)
+    assert status(study, store).done == 0
+
+
+def test_a_worker_killed_is_replaced_and_its_task_tried_again(store, scheduler, marks):
+    study = Study(question="deadly", nu=[1, 2, 4, 6], length=2)
+    assert sweep(study, store, scheduler=scheduler) == (4, 4, 0, 0)
+    assert (marks / "killed").exists()
+
+
+@pytest.mark.slow
+def test_a_point_that_kills_every_worker_fails_alone(store, scheduler):
+    study = Study(question="deadly", nu=[1, 2, 3, 6], length=2)
+    assert sweep(study, store, scheduler=scheduler) == (4, 4, 1, 0)
+    grid = dataset(study, store).squeeze()
+    assert grid.result.sel(nu=3).item() == f"{FAILED}: it ended every worker that tried it"
+    assert grid.converged.values.tolist() == [True, True, False, True]
+
+
+# processes of their own
+
+
+@contextmanager
+def process(*arguments, output=subprocess.PIPE):
+    """A process in a group of its own, of which nothing is left behind."""
+    path = os.pathsep.join([HELPERS, os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-m", *arguments],
+        stdout=output,
+        stderr=output,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+        start_new_session=True,
+    ) as begun:
+        try:
+            yield begun
+        finally:
+            if begun.poll() is None:
+                os.killpg(begun.pid, signal.SIGKILL)
+
+
+@contextmanager
+def loopback(folder):
+    """A scheduler and two workers, as one starts them on a cluster: its address, and its process."""
+    file = folder / "scheduler.json"
+    with ExitStack() as stack:
+
+        def start(*arguments):
+            options = ("--scheduler-file", str(file), "--dashboard-address", ":0")
+            silent = process("dask", *arguments, *options, output=subprocess.DEVNULL)
+            return stack.enter_context(silent)
+
+        scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0")
+        while not file.exists() or not file.read_text():
+            time.sleep(0.1)
+        for _ in range(2):
+            start("worker", "--nthreads", "1")
+        yield json.loads(file.read_text())["address"], scheduler
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_bits_of_the_local_engine(tmp_path):
+    study = Study(question="population", nu=[1, 2, 5], length=[2, 10], attention=["linear", "erf"])
+    with Store(tmp_path / "local.sqlite") as local, Store(tmp_path / "far.sqlite") as far:
+        sweep(study, local, workers=2)
+        with loopback(tmp_path) as (address, _):
+            sweep(study, far, scheduler=address)
+        assert status(study, far) == (12, 12, 0, 0)
+        assert table(study, far) == table(study, local)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_goes_away_loses_nothing(tmp_path, store):
+    study = Study(question="sleepy", nu={"from": 1, "to": 400, "points": 400}, length=2)
+    with loopback(tmp_path) as (address, scheduler):
+
+        def kill(now):
+            if now.done >= 20:
+                scheduler.kill()
+
+        with pytest.raises(EngineError, match="the scheduler went away"):
+            sweep(study, store, scheduler=address, watch=kill)
+    assert 20 <= status(study, store).done < 400
+
+
+def write_study(folder, question, points):
+    file = folder / "study.toml"
+    file.write_text(
+        f'question = "{question}"\nnu = {{ from = 1, to = {points}, points = {points} }}\nlength = 2\n'
+    )
+    return Study(question=question, nu={"from": 1, "to": points, "points": points}, length=2), file
+
+
+def wait_for_progress(store, before):
+    while sum(store.numerics().values()) == before:
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path):
+    study, file = write_study(tmp_path, "sleepy", 1200)
+    path = tmp_path / "answers.sqlite"
+    arguments = ("fake_questions", "sweep", str(file), "--store", str(path), "--json")
+    moments, done = random.Random(7), [0]
+    with Store(path) as store:
+        for kill in range(30):
+            with process(*arguments) as begun:
+                if kill % 2:  # while it answers; else while it starts
+                    wait_for_progress(store, done[-1])
+                time.sleep(moments.uniform(0.0, 1.0 if kill % 2 else 5.0))
+                begun.send_signal(signal.SIGKILL)
+            done.append(status(study, store).done)
+        assert done == sorted(done)
+        assert len(set(done)) > 15  # none of the kills above came too late
+        assert done[-1] < 1200
+        with process(*arguments) as begun:
+            said, _ = begun.communicate(timeout=200)
+        assert json.loads(said)["done"] == sum(store.numerics().values()) == 1200
+        with Store(tmp_path / "calm.sqlite") as calm:
+            calm.add(answer(QUESTIONS["plain"], study.points))
+            assert table(study, store) == table(study, calm)
+
+
+@pytest.mark.slow
+def test_two_sweeps_on_one_store(tmp_path):
+    study, file = write_study(tmp_path, "sleepy", 200)
+    path = tmp_path / "answers.sqlite"
+    arguments = ("fake_questions", "sweep", str(file), "--store", str(path), "--json")
+    with process(*arguments) as one, process(*arguments) as other:
+        said = [begun.communicate(timeout=200) for begun in (one, other)]
+    assert [json.loads(out)["done"] for out, _ in said] == [200, 200]
+    assert [err for _, err in said] == ["", ""]
+    with Store(path) as store:
+        assert status(study, store) == (200, 200, 0, 0)
+        assert sum(store.numerics().values()) == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [3.0, 4.0, 12.0])
+def test_ctrl_c_stops_within_five_seconds(tmp_path, seconds):
+    _, file = write_study(tmp_path, "slow", 100)
+    store = ("--store", str(tmp_path / "answers.sqlite"))
+    with process("fake_questions", "sweep", str(file), *store) as begun:
+        time.sleep(seconds)
+        pressed = time.monotonic()
+        os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: to the workers too
+        _, said = begun.communicate(timeout=60)
+    assert time.monotonic() - pressed < 5
+    assert begun.returncode == 130
+    assert said == "Interrupted: run the same command again to go on\n"

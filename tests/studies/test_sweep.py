@@ -1,0 +1,209 @@
+"""What a study is: its axes, its points, their addresses, and what it refuses."""
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.studies import Study, numerics, read_study
+from attnrisk.studies.questions import QUESTIONS, arguments, compiled_with
+
+BAYES = {"question": "bayes", "nu": [1, 2.5], "length": [2, "1-3"]}
+SIMULATE = {
+    "question": "simulate",
+    "nu": 5,
+    "length": 3,
+    "attention": "softmax",
+    "alpha": [1, 2],
+    "ridge_k": [0.1, 1],
+    "dim": 20,
+    "seed": {"from": 0, "to": 2, "points": 3},
+}
+
+
+def test_points_are_the_product_of_the_axes():
+    study = Study(**BAYES, task=["spiked", "max"], noise=0.1)
+    expected = itertools.product(["spiked", "max"], [1.0, 2.5], ["2", "1-3"], [0.1], [1.0])
+    assert [tuple(point.inputs.values()) for point in study.points] == list(expected)
+    assert len(study) == 8
+    assert len({point.address for point in study.points}) == 8
+
+
+def test_one_ridge_stands_for_both():
+    points = Study(**SIMULATE).points
+    assert len(points) == 2 * 2 * 3
+    assert all(point.inputs["ridge_v"] == point.inputs["ridge_k"] for point in points)
+    assert len(Study(**SIMULATE, ridge_v=[1, 2]).points) == 2 * 2 * 2 * 3
+    assert {type(point.inputs["seed"]) for point in points} == {int}
+
+
+def test_ranges():
+    study = Study(
+        question="bayes", nu={"from": 1, "to": 100, "points": 3, "spacing": "log"}, length=2
+    )
+    assert study.nu == pytest.approx((1, 10, 100))
+    assert Study(question="bayes", nu={"from": 0, "to": 1, "points": 3}, length=2).nu == (0, 0.5, 1)
+
+
+def test_a_study_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Study(**BAYES).nu = (3.0,)
+
+
+def test_the_address_is_the_content():
+    def address(**given):
+        return Study(**{"question": "bayes", "nu": 1, "length": 3} | given).points[0].address
+
+    same = [{"nu": 1.0}, {"length": "3"}, {"length": "3-3"}, {"noise": -0.0}, {"nu": np.float64(1)}]
+    assert {address(**given) for given in same} == {address()}
+    others = [{"nu": math.nextafter(1, 2)}, {"length": 4}, {"noise": 0.1}, {"task": "max"}]
+    laws = [{"length": f"1:{half!r},2:{1 - half!r}"} for half in (0.4, math.nextafter(0.4, 1))]
+    addresses = {address(**given) for given in (*others, *laws)}
+    assert len(addresses) == len(others) + len(laws)
+    assert address() not in addresses
+
+
+def test_other_numerics_have_other_addresses(monkeypatch):
+    point = Study(**BAYES).points[0]
+    before = point.address
+    monkeypatch.setattr("attnrisk.studies.study.fingerprint", lambda: "other")
+    assert point.address != before
+
+
+def test_the_fingerprint_sees_statements_only():
+    source = 'def f(x):\n    """Doc."""\n    return x + 1  # why\n'
+    told = numerics._statements(source)
+    assert told == numerics._statements("def f(x):\n    return (x +\n 1)\n")
+    assert told != numerics._statements(source.replace("1", "2"))
+
+
+REFUSED = [
+    ({"nuu": 1}, "key = 'nuu'", "(did you mean nu?)"),
+    ({"lenght": 1}, "key = 'lenght'", "(did you mean length?)"),
+    ({"question": "baies"}, "question = 'baies'", "(did you mean bayes?)"),
+    ({"question": 1}, "question = 1", "string"),
+    ({"nu": -1}, "nu = -1", "≥ 0"),
+    ({"nu": [1, math.nan]}, "nu = nan", "a number"),
+    ({"nu": "five"}, "nu = 'five'", "a number"),
+    ({"nu": True}, "nu = True", "a number"),
+    ({"nu": []}, "nu = []", "not empty"),
+    ({"nu": [1, 1.0]}, "nu = [1.0, 1.0]", "without repetition"),
+    ({"nu": {"from": 1, "to": 2}}, "without 'points'", "from, to, points and spacing"),
+    ({"nu": {"from": 1, "to": 2, "point": 2}}, "'point'", "(did you mean points?)"),
+    ({"nu": {"from": 0, "to": 2, "points": 2, "spacing": "log"}}, "from = 0", "> 0"),
+    ({"nu": {"from": 0, "to": 2, "points": 2, "spacing": "lin"}}, "spacing = 'lin'", "linear"),
+    ({"nu": {"from": 0, "to": 2, "points": 1.5}}, "points = 1.5", "whole"),
+    ({"nu": {"from": 0, "to": 2, "points": 10**7}}, "points = 10000000", "1000000"),
+    ({"nu": [1, "inf"], "task": ["max", "spiked"]}, "nu = inf", "≤ 1e+12"),
+    ({"task": ["max"], "spread": [1, 2]}, "spread = 2", "1 where the task is max"),
+    ({"length": ["ten"]}, "length = 'ten'", "1-3"),
+    ({"task": 3}, "task = 3", "a word"),
+    ({"alpha": 2}, "alpha = [2.0]", "left out where the question is bayes"),
+    ({"question": "optimal"}, "alpha = nothing", "given where the question is optimal"),
+    ({"question": "optimal", "alpha": [1, 0]}, "alpha = 0", "> 0"),
+    ({"question": "population", "attention": "sofmax"}, "attention = 'sofmax'", "softmax"),
+    ({"question": "optimal", "alpha": 1, "length": [2, 10**6]}, "length = 1000000", "at most"),
+    ({"noise": {"from": 0, "to": 1, "points": 300_000}}, "points = 1200000", "at most 1000000"),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: next(iter(case[0])))
+def test_refusals(case):
+    given, *words = case
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011 (the words are checked below)
+        Study(**BAYES | given)
+    for word in words:
+        assert word in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_files(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text('question = "bayes"\ntask = "max"\nnu = [1, inf]\nlength = [2, "1-3"]\n')
+    assert read_study(path) == Study(
+        question="bayes", task="max", nu=[1, math.inf], length=[2, "1-3"]
+    )
+    path.write_text("question = bayes")
+    with pytest.raises(ValueError, match="a TOML file"):
+        read_study(path)
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_are_studies(path):
+    assert len(read_study(path)) > 1
+
+
+ANSWERS = [
+    # question, what it has beside nu and length, an output, and the same by another way
+    ("bayes", {}, "risk", lambda task: ar.bayes_risk(task)),
+    (
+        "population",
+        {"attention": "linear"},
+        "risk",
+        lambda task: ar.population_minimum(task, ar.Linear()).risk,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=lambda case: case[0])
+def test_an_answer_is_what_the_library_says(case):
+    name, inputs, output, expected = case
+    (point,) = Study(question=name, nu=2, length=3, **inputs).points
+    answer = QUESTIONS[name].ask(**arguments(QUESTIONS[name], point.inputs))
+    found = expected(ar.SpikedSLR(2.0, 3))
+    assert (answer[output], answer[f"{output}_error"]) == (found.value, found.error)
+    assert answer["converged"]
+
+
+SLOW_ANSWERS = [
+    ("erm", {"attention": "linear", "alpha": 2, "ridge_k": 1}, "test_risk"),
+    ("tuned-erm", {"attention": "linear", "alpha": 2}, "test_risk"),
+    ("optimal", {"alpha": 2}, "reachable_risk"),
+    ("simulate", {"attention": "linear", "alpha": 2, "ridge_k": 1, "dim": 50}, "test_risk"),
+    ("amp", {"alpha": 2, "dim": 50}, "risk"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SLOW_ANSWERS, ids=lambda case: case[0])
+def test_an_answer_is_what_the_command_line_says(case):
+    name, inputs, output = case
+    (point,) = Study(question=name, nu=2, length=3, **inputs).points
+    answer = QUESTIONS[name].ask(**arguments(QUESTIONS[name], point.inputs))
+    given = {name.replace("_", "-"): value for name, value in inputs.items()}
+    options = [f"--{name}={value}" for name, value in given.items()]
+    options += ["--tune"] if name == "tuned-erm" else []
+    command = [name.removeprefix("tuned-"), "--nu=2", "--length=3", *options, "--json"]
+    said = subprocess.run(
+        [sys.executable, "-c", "from attnrisk.cli import main; main()", *command],
+        capture_output=True,
+        check=True,
+    )
+    fields = json.loads(said.stdout)
+    assert answer[output] == pytest.approx(fields[output], rel=1e-12)
+    assert answer["converged"] == fields["converged"]
+    assert answer[f"{output}_error"] >= 0
+
+
+def test_what_shares_compiled_code():
+    points = Study(**BAYES, task=["spiked", "max"]).points
+    groups = {compiled_with(point.inputs) for point in points}
+    assert len(groups) == 4  # two tasks, one or three lengths
+
+
+def test_importing_the_package_loads_none_of_this():
+    code = (
+        "import sys, attnrisk, attnrisk.cli; "
+        "print({'dask', 'distributed', 'xarray', 'pydantic', 'pandas'} & set(sys.modules))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "set()\n"
