@@ -60,6 +60,7 @@ def test_softmax_on_spiked(softmax):
     assert 0 < float(softmax.test_risk.error) < 1e-3
 
 
+@pytest.mark.slow
 def test_linear_on_spiked():
     _agrees(ar.erm_asymptotics(SPIKED, ar.Linear(), 4.0, ONE), REFERENCE["linear"])
 
@@ -102,7 +103,11 @@ def _ridge_regression(length, noise, alpha, ridge):
 @pytest.mark.parametrize(
     ("task", "attention"),
     [
-        (ar.SpikedSLR(2.0, 3, noise=0.3), ar.Elementwise(jnp.ones_like)),
+        pytest.param(
+            ar.SpikedSLR(2.0, 3, noise=0.3),
+            ar.Elementwise(jnp.ones_like),
+            marks=pytest.mark.slow,
+        ),
         (ar.SpikedSLR(2.0, 1, noise=0.3), ar.Softmax()),
         pytest.param(ar.MaxSLR(2.0, 2), ar.Elementwise(jnp.ones_like), marks=pytest.mark.slow),
     ],

@@ -166,6 +166,7 @@ def test_a_free_bias_flows_too():
     np.testing.assert_allclose(flow.end_bias, float(best.attention.bias), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_selected_task():
     task = ar.MaxSLR(1.5, 3)
     flow = ar.gradient_flow(task, ar.Softmax(), START, [1e5], accuracy=1e-2)

@@ -43,6 +43,7 @@ def test_softmax_is_trapped_among_ten_tokens_and_not_among_three():
     )
 
 
+@pytest.mark.slow
 def test_linear_attention_goes_on_along_a_valley():
     """`k = a v*`, `v = b k*` with `ab` fixed and `a → ∞` predicts `Σ z*χ*`: its best multiple has a closed form."""
     spiked = ar.mismatched_minimum(SPIKED, ar.Linear())

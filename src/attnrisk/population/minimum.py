@@ -7,7 +7,7 @@ be integrated, then polished without derivatives, since an attention may have ki
 
 import math
 from collections.abc import Callable
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -235,17 +235,21 @@ class _Problem(NamedTuple):
         reaches = _reaches(self.task, self.attention)
         reach = next((reach for reach in reaches if reach >= abs(m_kk)), self.longest)
 
-        @cache
         def at(order: int) -> Correlations:
             how = self.plan(reach, order, _REPORTING)
             values = compiled_profile(*as_arrays((self.task, attention, m_kk, how)))
             return Correlations(*map(np.asarray, values))
 
-        last = at(orders[-1])
+        exact = is_exact(self.task, attention)
+        # In threads, since most of a first call is compilation, which leaves the interpreter to others.
+        with ThreadPoolExecutor(len(orders)) as threads:
+            wanted = orders if exact else orders[-1:]
+            found = dict(zip(wanted, threads.map(at, wanted), strict=True))
+        last = found[orders[-1]]
         m_vv = float(np.mean(last.label) / np.mean(last.power))
         variance = self.task.label_variance
-        if is_exact(self.task, attention):
-            return estimate(lambda order: _least(variance, at(order)), orders), m_vv
+        if exact:
+            return estimate(lambda order: _least(variance, found[order]), orders), m_vv
         # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
         return across(variance - 2 * m_vv * last.label + m_vv**2 * last.power), m_vv
 
