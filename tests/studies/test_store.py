@@ -9,6 +9,8 @@ import sys
 import time
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -168,17 +170,23 @@ with Store(sys.argv[1]) as store:
 """
 
 
+@pytest.fixture
+def anybodys_folder():
+    """Not `tmp_path`, which lies in folders that only its owner may enter."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("folder_too", [False, True])
-def test_a_read_only_store_can_be_read(tmp_path, folder_too):
-    path = tmp_path / "answers.sqlite"
+def test_a_read_only_store_can_be_read(anybodys_folder, folder_too):
+    path = anybodys_folder / "answers.sqlite"
     with Store(path) as store:
         store.add(rows("a"))
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
     path.chmod(0o444)
-    tmp_path.chmod(0o555 if folder_too else 0o777)
+    anybodys_folder.chmod(0o555 if folder_too else 0o777)
     ran = subprocess.run([sys.executable, "-c", READ_ONLY, path], capture_output=True, text=True)
-    tmp_path.chmod(0o755)
+    anybodys_folder.chmod(0o755)
     assert ran.stderr == ""
     found, line = ran.stdout.splitlines()
     assert found == "1"
