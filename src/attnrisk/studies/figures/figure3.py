@@ -58,7 +58,7 @@ _SURE = 3.0  # standard errors by which the optimum is out of reach
 class Grid(NamedTuple):
     """Panels, the α of the learners and of the optimum, and how many points (of base two) a task is averaged over.
 
-    Experiments are done at every third α of the learners, `runs` times, with `√(ND)` equal to `size`.
+    Experiments are done at every second α of the learners, `runs` times, with `√(ND)` equal to `size`.
     """
 
     panels: tuple[tuple[str, float], ...]
@@ -124,7 +124,7 @@ def curves(grid: Grid, progress: Progress | None = None) -> list[Row]:
     asked = [
         Trial(*panel, LENGTH, "experiment", alpha)
         for panel in grid.panels
-        for alpha in grid.alphas[::3]
+        for alpha in grid.alphas[1::2]
     ]
 
     def experiment(trial: Trial) -> list[Row]:
