@@ -79,7 +79,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     for axes, task in zip(panels, tasks, strict=True):
         _draw_panel(axes, sorted((r for r in rows if r.task == task), key=lambda row: row.nu))
         axes.set(title=f"{task} task, $L = {LENGTH}$", xlabel=r"samples per dimension $\alpha$")
-    panels[0].set(ylabel=r"signal $\nu$", xlim=(0.5, None))
+    panels[0].set(ylabel=r"signal $\nu$", xlim=(0.9, None))
     figure.legend(handles=_legend(), loc="outside lower center", ncols=3)
     return figure
 
