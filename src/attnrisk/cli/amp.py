@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .options import Alpha, Json, Length, Noise, Nu, TaskName, read_task, read_whole
+from .options import INTERRUPTED, Alpha, Json, Length, Noise, Nu, TaskName, read_task, read_whole
 from .output import print_json, print_rich, significant, table, task_fields, task_words, with_error
 from .progress import Report, working
-from .simulate import Dim, Precision, Seed, Stream
+from .simulate import LARGEST, LARGEST_SEED, Dim, Precision, Seed, Stream
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..simulation import AbstractDataset, AMPFit
     from ..simulation.amp import Watch
 
-_LARGEST_SEED, _LARGEST = 2**32 - 1, 10**8
-_INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
 _DIGITS = 6
 
 Start = Annotated[
@@ -76,13 +74,13 @@ def amp(
         from ..simulation.amp import STARTS, as_damping
 
         problem = optimisable(read_task(task, nu, length, noise, None))
-        size = read_whole("dim", dim, 2, _LARGEST)
+        size = read_whole("dim", dim, 2, LARGEST)
         samples = max(1, round(real("alpha", alpha, above=0.0) * size))
-        most_steps = read_whole("steps", steps, 1, _LARGEST)
+        most_steps = read_whole("steps", steps, 1, LARGEST)
         origin = one_of("start", start, STARTS)
         weight = as_damping(damping)
         dtype = one_of("precision", precision, simulation.PRECISIONS)
-        key = jax.random.split(jax.random.key(read_whole("seed", seed, 0, _LARGEST_SEED)), 3)[0]
+        key = jax.random.split(jax.random.key(read_whole("seed", seed, 0, LARGEST_SEED)), 3)[0]
         begun = time.perf_counter()
         data = (simulation.stream if stream else simulation.sample)(
             problem, key, samples, size, dtype
@@ -105,7 +103,7 @@ def amp(
         print_rich(_table(answer))
     if fit.result.startswith("interrupted"):
         typer.echo(f"Message passing was {fit.result}: these are its estimates so far", err=True)
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _watch(report: Report) -> Watch:

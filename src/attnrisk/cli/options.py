@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..population import Overlaps
     from ..tasks import MaxSLR, SpikedSLR
 
+INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
+
 TaskName = Annotated[
     str,
     typer.Option(

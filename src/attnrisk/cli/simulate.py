@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .options import (
+    INTERRUPTED,
     Alpha,
     AttentionName,
     Json,
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from ..simulation import AbstractDataset, ERMFit
     from ..simulation.lbfgs import Watch
 
-_LARGEST_SEED, _LARGEST = 2**32 - 1, 10**8
-_INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
+LARGEST_SEED, LARGEST = 2**32 - 1, 10**8
 
 Dim = Annotated[
     str,
@@ -102,11 +102,11 @@ def simulate(
             real("ridge_k", ridge_k, above=0.0),
             real("ridge_v", ridge_v, above=0.0),
         )
-        size = read_whole("dim", dim, 2, _LARGEST)
+        size = read_whole("dim", dim, 2, LARGEST)
         samples = max(1, round(real("alpha", alpha, above=0.0) * size))
         fresh = _read_test_set(test_set)
         dtype = one_of("precision", precision, simulation.PRECISIONS)
-        for_data, for_start, for_test = _keys(read_whole("seed", seed, 0, _LARGEST_SEED))
+        for_data, for_start, for_test = _keys(read_whole("seed", seed, 0, LARGEST_SEED))
         draw = simulation.stream if stream else simulation.sample
         begun = time.perf_counter()
         with _patience() as check:
@@ -123,14 +123,14 @@ def simulate(
         print_rich(_panel(answer, fresh))
     if fit.result == "interrupted":
         typer.echo("Interrupted: this is the best point so far, not a minimum", err=True)
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _read_test_set(word: str) -> int:
     """How many sequences; one has no standard error."""
     from .._check import refuse
 
-    count = read_whole("test_set", word, 0, _LARGEST)
+    count = read_whole("test_set", word, 0, LARGEST)
     if count == 1:
         raise refuse("test_set", count, "0 or at least 2")
     return count

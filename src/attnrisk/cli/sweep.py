@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Json, read_whole
+from .options import INTERRUPTED, Json, read_whole
 from .output import facts, print_json, print_rich
 
 if TYPE_CHECKING:
     from ..studies import Status, Store, Study
     from ..studies.engine import Watch
 
-_INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
 _MOST_WORKERS = 10_000
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A study, as TOML.")]
@@ -104,7 +103,7 @@ def sweep(
         print_rich(_panel(file, fields))
     if stopped:
         typer.echo("Interrupted: run the same command again to go on", err=True)
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
 
 def _existing(file: Path) -> Path:

@@ -197,8 +197,8 @@ def _limit(flow: Flow) -> Estimate:
 
 
 class Basins(eqx.Module):
-    """Of many runs of gradient flow, how many ended in the well-matched minimum, how many came to rest elsewhere, and
-    how many did neither. `risks` are those of the ends."""
+    """Of many runs of gradient flow, how many ended in the well-matched minimum (within 1e-5 of its risk, at rest or
+    nearly so), how many came to rest elsewhere, and how many did neither. `risks` are those of the ends."""
 
     matched: int
     mismatched: int

@@ -40,6 +40,7 @@ _PER_SEQUENCE = "lengths", "labels", "locations"
 _NUMBERS = "nu", "noise", "spread"
 _LAW = "law_lengths", "law_probabilities"
 _SLAB = 4096
+# What reading raises: the last is zipfile's word for a compression that it does not know, as in a foreign file.
 _DAMAGE = ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError
 
 
