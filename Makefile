@@ -33,7 +33,7 @@ bench: $(STAMP)  ## measure running times
 	$(BIN)/python -m benchmarks.run
 
 lock:  ## recompile requirements.lock to the newest versions (needs uv)
-	$(UV) pip compile pyproject.toml --group test --group build --upgrade \
+	$(UV) pip compile pyproject.toml --extra explorer --group test --group docs --group build --upgrade \
 	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	  --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	  --quiet --output-file requirements.lock
