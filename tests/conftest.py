@@ -14,6 +14,14 @@ def _release_compiled_code():
     jax.clear_caches()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _data_folder(tmp_path_factory):
+    """The store of whoever runs the tests is not theirs to touch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
 @pytest.fixture
 def rng():
     """Random numbers that are the same in every run."""

@@ -9,8 +9,9 @@ import pytest
 import attnrisk as ar
 from attnrisk.learning.erm import Ridge
 from attnrisk.studies.figures import figure3
+from attnrisk.studies.figures.asking import Asking
 from attnrisk.studies.figures.figure3 import REACHABLE, Grid, Row
-from attnrisk.studies.figures.rows import BAYES, Question
+from attnrisk.studies.figures.rows import BAYES, Curve
 
 TINY = Grid((("spiked", 2.0),), (2.0, 6.0), (0.5, 1.1, 6.0), {"spiked": 5}, 100, 2)
 JUMP = 1.24
@@ -22,7 +23,7 @@ def optimum():
     with pytest.MonkeyPatch.context() as patch:
         jumps = ar.Thresholds(ar.Estimate(1.0, 0.0), ar.Estimate(JUMP, 0.005))
         patch.setattr(figure3, "optimal_thresholds", lambda task: jumps)
-        return figure3.optimum(Question("spiked", 2.0, "3", BAYES), TINY)
+        return figure3.optimum(Curve("spiked", 2.0, "3", BAYES, TINY.optimal_alphas))
 
 
 def learner(name, alphas=(0.5, 2.0, 6.0)):
@@ -50,7 +51,7 @@ def lines(axes, **wanted):
 
 @pytest.mark.slow
 def test_learned_curve():
-    rows = figure3.learned(Question("spiked", 2.0, "3", "linear"), TINY)
+    rows = figure3.learned(Curve("spiked", 2.0, "3", "linear", TINY.alphas, 5))
     limit, most, least = rows
     assert [row.alpha for row in rows] == [inf, 6.0, 2.0]
     assert limit.risk == pytest.approx(ar.linear_risk(ar.SpikedSLR(2.0, 3)), abs=1e-9)
@@ -77,22 +78,20 @@ def test_ridges_start_from_the_last_that_converged(monkeypatch):
         )
 
     monkeypatch.setattr(figure3, "tuned_erm_asymptotics", tuned)
-    grid = TINY._replace(alphas=(0.5, 1.0, 2.0, 6.0))
-    rows = figure3.learned(Question("spiked", 2.0, "3", "linear"), grid)
+    rows = figure3.learned(Curve("spiked", 2.0, "3", "linear", (0.5, 1.0, 2.0, 6.0), 5))
     first, last = Ridge(6.0, 1.0), Ridge(1.0, 1.0)
     assert starts == [(6.0, None), (2.0, first), (1.0, None), (0.5, last)]
     assert [row.result for row in rows[1:]] == ["converged", "steps over", "converged", "converged"]
 
 
 def test_experiments_lie_on_the_theory():
-    grid = TINY._replace(size=300, runs=3)
-    inputs = "spiked", 2.0, "3", "linear", 4.0
     theory = ar.erm_asymptotics(ar.SpikedSLR(2.0, 3), ar.Linear(), 4.0, Ridge(0.6, 12.0), 0, 6)
     risk, error = float(theory.test_risk), float(theory.test_risk.error)
-    row = Row(*inputs, risk, error, "converged", 0.6, 12.0, 0.3)
-    trial = figure3.Trial("spiked", 2.0, "3", "experiment", 4.0)
-    (found,) = figure3.experiments(trial, grid, [row, replace(row, alpha=1.0), *learner("softmax")])
+    learners = (("linear", 0.6, 12.0),)
+    trial = figure3.Trial("spiked", 2.0, "3", "experiment", 4.0, learners, 300, 3)
+    (found,) = figure3.experiments(trial)
     assert (found.curve, found.size, found.runs, found.replicon) == ("linear", 300, 3, None)
+    assert (found.ridge_k, found.ridge_v) == learners[0][1:]
     assert 0 < found.error < 0.1
     assert abs(found.risk - risk) < 3 * error + 3 * found.error
     figure = figure3.plot([*learner("softmax"), *learner("linear"), *made_up_optimum(), found])
@@ -119,18 +118,22 @@ def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
 
 
 def test_every_panel_has_every_curve():
-    asked = figure3.questions(figure3._FULL)
+    asked = figure3.curves(figure3._FULL)
     assert len(asked) == 15
     assert {(q.task, q.nu) for q in asked} == set(figure3._FULL.panels)
     assert set(figure3._QUICK.panels) <= set(figure3._FULL.panels)
 
 
 def test_curves_are_gathered_in_order(monkeypatch):
-    monkeypatch.setattr(figure3, "learned", lambda question, grid: learner(question.attention))
-    monkeypatch.setattr(figure3, "optimum", lambda question, grid: [])
-    monkeypatch.setattr(figure3, "experiments", lambda trial, grid, rows: [])
+    asked = []
+    monkeypatch.setattr(figure3, "learned", lambda question: learner(question.attention))
+    monkeypatch.setattr(figure3, "optimum", lambda question: [])
+    monkeypatch.setattr(figure3, "experiments", lambda trial: asked.append(trial) or [])
     monkeypatch.setattr(figure3, "_QUICK", TINY)
-    assert figure3.compute(quick=True) == [*learner("softmax"), *learner("linear")]
+    assert figure3.compute(True, Asking()) == [*learner("softmax"), *learner("linear")]
+    (trial,) = asked
+    assert trial.alpha == 6.0
+    assert trial.learners == (("softmax", 1.0, 1.0), ("linear", 1.0, 1.0))
 
 
 def test_what_did_not_converge_is_a_cross(rows):

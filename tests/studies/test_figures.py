@@ -24,7 +24,8 @@ from attnrisk.studies.figures import (
     phases,
     style,
 )
-from attnrisk.studies.figures.rows import BAYES, FLOOR, Question, Row, answer, answers
+from attnrisk.studies.figures.asking import Asking
+from attnrisk.studies.figures.rows import BAYES, FLOOR, Question, Row, answer
 
 COLUMNS = "task nu length attention risk error attained bayes_risk bayes_error excess m_kk bias"
 
@@ -38,9 +39,8 @@ def rows():
     """Rows of figure 2 and of the haystack."""
     asked = [*figure2.questions(FIGURE2), *haystack.questions(*HAYSTACK)]
     slow = [("max", "1-3"), ("max", "2")]
-    return answers(
-        q for q in asked if q.attention in HAYSTACK[0] and (q.task, q.length) not in slow
-    )
+    quick = [q for q in asked if q.attention in HAYSTACK[0] and (q.task, q.length) not in slow]
+    return Asking()(answer, quick, Row)
 
 
 def task_of(row):
@@ -75,7 +75,7 @@ def test_sigmoid_lies_on_the_element_wise_floor(rows):
 
 
 def test_references_need_no_minimum():
-    bayes, floor = (answer(Question("spiked", 5.0, "10", name)) for name in (BAYES, FLOOR))
+    (bayes,), (floor,) = (answer(Question("spiked", 5.0, "10", name)) for name in (BAYES, FLOOR))
     assert bayes.risk == pytest.approx(0.359807983557, abs=1e-11)
     assert bayes.risk == bayes.bayes_risk
     assert floor.risk == ar.elementwise_floor(ar.SpikedSLR(5.0, 10))
@@ -85,15 +85,15 @@ def test_references_need_no_minimum():
 def test_answers_keep_the_order_and_report_each_question():
     asked = [Question(task, nu, "2", BAYES) for nu in (3.0, 1.0, 2.0) for task in ("spiked", "max")]
     seen = []
-    rows = answers(asked, lambda *report: seen.append(report))
+    rows = Asking(progress=lambda *report: seen.append(report))(answer, asked, Row)
     assert [(row.task, row.nu) for row in rows] == [(q.task, q.nu) for q in asked]
-    assert [done for _, done, _ in seen] == [1, 2, 3, 4, 5, 6]
+    assert [done for _, done, _ in seen] == [0, 1, 2, 3, 4, 5, 6]
     assert {total for *_, total in seen} == {6}
 
 
 def test_an_error_in_one_question_is_raised():
     with pytest.raises(ValueError, match="nu = -1"):
-        answers([Question("spiked", nu, "2", BAYES) for nu in (1.0, -1.0, 2.0)])
+        Asking()(answer, [Question("spiked", nu, "2", BAYES) for nu in (1.0, -1.0, 2.0)], Row)
 
 
 def test_questions_cover_every_panel():
@@ -111,23 +111,15 @@ def test_questions_cover_every_panel():
 def unworked(monkeypatch):
     """Figures whose rows cost nothing."""
     for module in (figure2, haystack):
-        monkeypatch.setattr(module, "answers", lambda asked, _: [made_up(q) for q in asked])
-    monkeypatch.setattr(
-        figure4, "answered", lambda work, asked, _: [made_up_ends(q) for q in asked]
-    )
-    monkeypatch.setattr(
-        figure5, "answered", lambda work, asked, _: [made_up_points(q) for q in asked]
-    )
-    monkeypatch.setattr(
-        basins, "answered", lambda work, asked, _: [made_up_counts(q) for q in asked]
-    )
-    monkeypatch.setattr(figure3, "curves", made_up_learning)
+        monkeypatch.setattr(module, "answer", lambda asked: [made_up(asked)])
+    monkeypatch.setattr(figure3, "curve", made_up_curve)
+    monkeypatch.setattr(figure3, "experiments", made_up_experiments)
+    monkeypatch.setattr(figure4, "ends", made_up_ends)
+    monkeypatch.setattr(figure5, "points", made_up_points)
     monkeypatch.setattr(figure6, "points", made_up_plane)
-    monkeypatch.setattr(figure7, "learned", made_up_learned)
-    monkeypatch.setattr(figure7, "optimum", lambda asked, grid: made_up_learned(asked, grid)[:3])
-    monkeypatch.setattr(
-        phases, "answered", lambda work, asked, _: [made_up_phases(q) for q in asked]
-    )
+    monkeypatch.setattr(figure7, "curve", made_up_learned)
+    monkeypatch.setattr(basins, "counts", lambda asked: [made_up_counts(asked)])
+    monkeypatch.setattr(phases, "thresholds", lambda asked: [made_up_phases(asked)])
     monkeypatch.setattr(flow, "records", made_up_path)
     monkeypatch.setattr(descent, "records", made_up_descent)
 
@@ -146,7 +138,7 @@ def test_draw_writes_the_picture_its_data_and_its_caption(name, tmp_path):
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 200
     with data.open(encoding="utf-8") as file:
         head, *table = list(csv.reader(file))
-    rows = module.compute(True)
+    rows = module.compute(True, Asking())
     assert head == [field.name for field in fields(rows[0])]
     assert table == [["" if x is None else str(x) for x in astuple(row)] for row in rows]
     assert caption.read_text(encoding="utf-8") == module.CAPTION
@@ -189,34 +181,43 @@ def made_up_counts(asked, unfinished=0):
     return basins.Row(*inputs, asked.runs - trapped - unfinished, trapped, unfinished)
 
 
-def made_up_learning(grid, _):
-    """Rows of figure 3: nothing is hard, and experiments agree with the theory."""
-    rows = []
-    for task, nu in grid.panels:
-        for curve in (*figure3.ATTENTIONS, figure3.BAYES, figure3.REACHABLE):
-            inputs = task, nu, "3", curve
-            points = [(alpha, 1 / (1 + alpha), 0.01, "converged") for alpha in (0.5, 1.5, 8.0)]
-            rows += [figure3.Row(*inputs, *point) for point in points]
-        for name in figure3.ATTENTIONS:
-            limit, seen = (np.inf, 0.1, 0.0, "converged"), (1.5, 0.4, 0.02, "converged")
-            rows.append(figure3.Row(task, nu, "3", name, *limit))
-            rows.append(figure3.Row(task, nu, "3", name, *seen, size=grid.size, runs=2))
-    return rows
+def made_up_curve(asked):
+    """Rows of figure 3: nothing is hard."""
+    curves = (BAYES, figure3.REACHABLE) if asked.attention == BAYES else (asked.attention,)
+    inputs = asked.task, asked.nu, asked.length
+    rows = [
+        figure3.Row(*inputs, curve, alpha, 1 / (1 + alpha), 0.01, "converged", 1.0, 2.0)
+        for curve in curves
+        for alpha in asked.alphas
+    ]
+    if asked.attention == BAYES:
+        return rows
+    return [*rows, figure3.Row(*inputs, asked.attention, np.inf, 0.1, 0.0, "converged")]
 
 
-def made_up_plane(asked, grid):
+def made_up_experiments(trial):
+    """Rows of figure 3: experiments agree with the theory."""
+    inputs = trial.task, trial.nu, trial.length
+    result = trial.alpha, 1 / (1 + trial.alpha), 0.02, "converged"
+    return [
+        figure3.Row(*inputs, name, *result, *ridge, None, trial.size, trial.runs)
+        for name, *ridge in trial.learners
+    ]
+
+
+def made_up_plane(asked):
     """Rows of figure 6: a valley, unstable at small ridges, and not converged in one corner."""
     inputs = asked.task, asked.nu, asked.length, asked.attention, asked.alpha
     rows = []
-    for k in grid.ridges:
-        for v in grid.ridges:
-            result = "steps over" if k == v == grid.ridges[0] else "converged"
+    for k in asked.ridges:
+        for v in asked.ridges:
+            result = "steps over" if k == v == asked.ridges[0] else "converged"
             risk = 0.5 + 0.05 * (log(k) ** 2 + log(v) ** 2)
             rows.append(figure6.Row(*inputs, k, v, False, risk, 0.01, result, 0.5 / k))
     return [*rows, figure6.Row(*inputs, 1.0, 1.0, True, 0.5, 0.01, "converged", 0.5)]
 
 
-def made_up_learned(asked, grid):
+def made_up_learned(asked):
     """Rows of figure 7: few data are approximate, and most of them do not converge."""
     inputs = asked.task, asked.nu, asked.length, asked.attention
     at = 0.01 * len(asked.attention)
@@ -235,8 +236,9 @@ def made_up_phases(asked):
     return phases.Row(*inputs, *known)
 
 
-def made_up_path(times):
+def made_up_path(runs):
     """Rows of the flow: one run that converges, and one that does not."""
+    times = np.geomspace(0.1, 1e5, runs.points)
     ends = {"random": ("converged", 100.0), "swapped": ("time over", 1e5)}
     return [
         flow.Row(start, *ends[start], 0.6, float(time), 0.9, 1e-12, *[0.1] * 7, 1e-3)
@@ -245,9 +247,11 @@ def made_up_path(times):
     ]
 
 
-def made_up_descent(name, setting):
+def made_up_descent(runs):
     """Rows of the descent: nothing moves."""
-    return [descent.Row(name, step, 0.1, *[0.5, 0.4, 0.6] * 3, 0.3, 1.0) for step in (0, 10, 20)]
+    return [
+        descent.Row(runs.name, step, 0.1, *[0.5, 0.4, 0.6] * 3, 0.3, 1.0) for step in (0, 10, 20)
+    ]
 
 
 def test_a_limit_that_is_not_attained_is_an_open_circle():
@@ -354,17 +358,17 @@ def test_shares_have_the_error_of_a_count():
 
 @pytest.mark.slow
 def test_small_starts_of_linear_attention_find_the_teacher():
-    row = basins.counts(basins.Starts("spiked", 2.0, "10", "linear", 0.1, 12))
+    (row,) = basins.counts(basins.Starts("spiked", 2.0, "10", "linear", 0.1, 12))
     assert (row.matched, row.mismatched, row.unfinished) == (12, 0, 0)
 
 
 def test_the_mark_says_whether_a_flow_came_to_rest():
-    panels = flow.plot(made_up_path(np.geomspace(0.1, 1e5, 5))).axes
+    panels = flow.plot(made_up_path(flow.Runs(5))).axes
     assert [len(crosses(axes)) for axes in panels] == [0, 1, 0, 4]
 
 
 def test_the_hard_phase_lies_between_the_thresholds():
-    row = phases.thresholds(Question("spiked", 2.0, "3", BAYES))
+    (row,) = phases.thresholds(Question("spiked", 2.0, "3", BAYES))
     assert (row.information, row.information_error) == (1.0, 0.0)
     assert row.algorithmic == pytest.approx(1.24, abs=3 * row.algorithmic_error)
     asked = [Question("spiked", nu, "3", BAYES) for nu in (0.0, 1.0, 2.0, 4.0)]
@@ -375,12 +379,8 @@ def test_the_hard_phase_lies_between_the_thresholds():
 
 def test_planes_mark_what_to_distrust():
     grid = figure6._QUICK
-    asked = [
-        figure6.Plane("spiked", 2.0, "3", name, alpha)
-        for name in figure6.ATTENTIONS
-        for alpha in grid.alphas
-    ]
-    figure = figure6.plot([row for plane in asked for row in made_up_plane(plane, grid)])
+    asked = figure6.planes(grid)
+    figure = figure6.plot([row for plane in asked for row in made_up_plane(plane)])
     panels = figure.axes[: len(asked)]
     for axes in panels:
         (cross,) = crosses(axes)
@@ -393,9 +393,8 @@ def test_planes_mark_what_to_distrust():
 
 @pytest.mark.slow
 def test_tuning_ends_below_the_grid():
-    grid = figure6.Grid((4.0,), (0.1, 1.0, 10.0), 6)
-    plane = figure6.Plane("spiked", 2.0, "3", "softmax", 4.0)
-    *rows, tuned = figure6.points(plane, grid)
+    plane = figure6.Plane("spiked", 2.0, "3", "softmax", 4.0, (0.1, 1.0, 10.0), 6)
+    *rows, tuned = figure6.points(plane)
     assert len(rows) == 9
     assert tuned.tuned
     assert not any(row.tuned for row in rows)
@@ -404,8 +403,8 @@ def test_tuning_ends_below_the_grid():
 
 def test_learning_curves_cover_what_has_a_gradient():
     assert set(figure7.ATTENTIONS) == set(ar.CATALOGUE) - {"hardmax"}
-    rows = made_up_learned(Question("spiked", 5.0, "3", "softmax"), figure7._QUICK)
-    axes = figure7.plot([*rows, *made_up_learned(Question("spiked", 5.0, "3", BAYES), None)]).axes
+    rows = made_up_learned(Question("spiked", 5.0, "3", "softmax"))
+    axes = figure7.plot([*rows, *made_up_learned(Question("spiked", 5.0, "3", BAYES))]).axes
     (cross,) = crosses(axes[0])
     assert list(cross.get_xdata()) == [16.0, 16.0]
     hollow = [line for line in axes[0].lines if line.get_fillstyle() == "none"]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Json
+from .options import Json, StorePlace
 from .output import print_json
 from .progress import working
 
@@ -23,6 +23,7 @@ def figure(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where the files go; made if missing.")
     ] = Path("build/figures"),
+    store: StorePlace = None,
     as_json: Json = False,
 ) -> None:
     """Compute and draw a figure, and print the files written.
@@ -31,12 +32,14 @@ def figure(
     """
     with working(f"figure {name}") as report:
         from .._check import one_of, refuse
-        from ..studies import figures
+        from ..studies import Store, default_place, figures
+        from ..studies.figures.asking import Asking
 
         one_of("figure", name, figures.NAMES)
         if out.exists() and not out.is_dir():
             raise refuse("out", repr(str(out)), "a folder, or a name that is free")
-        files = [str(path) for path in figures.draw(name, out, quick, report)]
+        with Store(store or default_place()) as answers:
+            files = [str(f) for f in figures.draw(name, out, quick, Asking(answers, report))]
     if as_json:
         print_json({"figure": name, "files": files})
     else:

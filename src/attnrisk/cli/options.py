@@ -6,6 +6,7 @@ Numbers stay words until the library reads them, so that it refuses a bad one as
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
 
+StorePlace = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="FILE",
+        help="Where the answers are kept; if not given, in the data folder of the user.",
+        show_default=False,
+    ),
+]
 TaskName = Annotated[
     str,
     typer.Option(

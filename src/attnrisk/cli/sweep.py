@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import INTERRUPTED, Json, read_whole
+from .options import INTERRUPTED, Json, StorePlace, read_whole
 from .output import facts, print_json, print_rich
 
 if TYPE_CHECKING:
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 _MOST_WORKERS = 10_000
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A study, as TOML.")]
-StorePlace = Annotated[
-    Path | None,
-    typer.Option(
-        "--store",
-        metavar="FILE",
-        help="Where the answers are kept; if not given, in the data folder of the user.",
-        show_default=False,
-    ),
-]
 ShowStatus = Annotated[
     bool, typer.Option("--status", help="Say what is there, and compute nothing.")
 ]

@@ -143,14 +143,17 @@ def _answer(question: Question, point: Point) -> Row:
     if absent and found["converged"]:
         return _failure(point, f"{absent[0]} is not a number", begun)
     outputs = {name: value for name, value in found.items() if name not in ("result", "converged")}
-    return _row(point, outputs, found["result"], found["converged"], begun)
+    return row_of(point, outputs, found["result"], found["converged"], begun)
 
 
 def _failure(point: Point, why: str, begun: float) -> Row:
-    return _row(point, {}, " ".join(f"{FAILED}: {why}".split()), False, begun)
+    return row_of(point, {}, " ".join(f"{FAILED}: {why}".split()), False, begun)
 
 
-def _row(point: Point, outputs: dict[str, Any], result: str, converged: bool, begun: float) -> Row:
+def row_of(
+    point: Point, outputs: dict[str, Any], result: str, converged: bool, begun: float
+) -> Row:
+    """An answer of this process to a point, on which it `begun` at a value of `time.perf_counter`."""
     return Row(
         point.address,
         point.question,

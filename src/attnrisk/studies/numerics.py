@@ -2,10 +2,13 @@
 
 import ast
 import hashlib
+import inspect
 import platform
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 _ROOMS = ("tasks", "attention", "quadrature", "population", "learning", "simulation")
 _HERE = Path(__file__).parent
@@ -27,6 +30,38 @@ def versions() -> dict[str, str]:
     """Of what an answer stands on; kept beside it, and no part of its address."""
     packages = {name: version(name) for name in ("attnrisk", "jax", "jaxlib", "numpy", "scipy")}
     return packages | {"python": platform.python_version()}
+
+
+@cache
+def statements_behind(work: Callable[..., Any]) -> str:
+    """A fingerprint of a function and of what it uses in its own module: what decides its answers there."""
+    tree = ast.parse(Path(inspect.getfile(work)).read_text(encoding="utf-8"))
+    named = {name: node for node in tree.body for name in _names_given(node)}
+    wanted, used = [work.__name__], dict[str, str]()
+    while wanted:
+        name = wanted.pop()
+        if name in named and name not in used:
+            used[name] = _statements(ast.unparse(named[name]))
+            wanted += [node.id for node in ast.walk(named[name]) if isinstance(node, ast.Name)]
+    return hashlib.sha256("".join(used[name] for name in sorted(used)).encode()).hexdigest()[:16]
+
+
+def _names_given(statement: ast.stmt) -> list[str]:
+    """What a statement of a module defines, imports left out."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Assign(targets=targets):
+            return [
+                node.id
+                for target in targets
+                for node in ast.walk(target)
+                if isinstance(node, ast.Name)
+            ]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case _:
+            return []
 
 
 def _statements(source: str) -> str:

@@ -19,7 +19,8 @@ from . import (
     haystack,
     phases,
 )
-from .rows import Progress, write_csv
+from .asking import Asking
+from .rows import write_csv
 from .style import RESOLUTION, context
 
 _MODULES: dict[str, ModuleType] = {
@@ -38,15 +39,17 @@ _MODULES: dict[str, ModuleType] = {
 
 NAMES: tuple[str, ...] = tuple(_MODULES)
 
+_ALONE = Asking()
 
-def draw(name: str, out: Path, quick: bool = False, progress: Progress | None = None) -> list[Path]:
+
+def draw(name: str, out: Path, quick: bool = False, ask: Asking = _ALONE) -> list[Path]:
     """Compute the figure called `name`, and write it into the folder `out`; `quick` takes fewer points.
 
-    The files are the figure as PDF and PNG, its data as CSV and its caption as text. `progress` is told what was
-    computed, how many points are done, and how many there are.
+    The files are the figure as PDF and PNG, its data as CSV and its caption as text. What `ask` has a store for is
+    computed once.
     """
     module = _MODULES[one_of("figure", name, NAMES)]
-    rows = module.compute(quick, progress)
+    rows = module.compute(quick, ask)
     with context():
         pictures = _write_pictures(module.plot(rows), Path(out), module.STEM)
     data, caption = (Path(out, module.STEM).with_suffix(suffix) for suffix in (".csv", ".txt"))

@@ -12,7 +12,8 @@ from matplotlib.lines import Line2D
 
 from ...attention import attention
 from ...population.landscape import basins, share_of
-from .rows import Progress, Question, answered
+from .asking import Asking
+from .rows import Question
 from .style import GREY, INK, line
 
 STEM = "basins"
@@ -88,9 +89,9 @@ class Row:
     unfinished: int
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
-    return answered(counts, questions(_QUICK if quick else _FULL), progress)
+    return ask(counts, questions(_QUICK if quick else _FULL), Row)
 
 
 def questions(grid: _Grid) -> list[Starts]:
@@ -102,12 +103,12 @@ def questions(grid: _Grid) -> list[Starts]:
     ]
 
 
-def counts(asked: Starts) -> Row:
-    """Where the runs of one point ended."""
+def counts(asked: Starts) -> list[Row]:
+    """Where the runs of one point ended, as one row."""
     key = jax.random.key(0)
     found = basins(asked.problem, attention(asked.attention), key, asked.runs, asked.size)
     inputs = asked.task, asked.nu, asked.length, asked.attention, asked.size, asked.runs
-    return Row(*inputs, found.matched, found.mismatched, found.unfinished)
+    return [Row(*inputs, found.matched, found.mismatched, found.unfinished)]
 
 
 # A fate: its column, line style, marker, whether that is filled, and what the legend says.

@@ -14,7 +14,7 @@ from ...population.erf_risk import erf_risk
 from ...population.overlaps import aligned
 from ...population.risk import stretched
 from ...population.settings import SETTINGS, AbstractSetting, run_setting
-from .rows import Progress
+from .asking import Asking
 from .style import GREY, INK
 
 STEM = "descent"
@@ -70,22 +70,40 @@ class Row:
     found: float
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
-    rows = []
-    for done, (name, setting) in enumerate(SETTINGS.items(), start=1):
-        rows += records(name, _shortened(setting) if quick else setting)
-        if progress is not None:
-            progress(name, done, len(SETTINGS))
-    return rows
+    return ask(records, [Runs(name, quick) for name in SETTINGS], Row)
 
 
-def _shortened(setting: AbstractSetting) -> AbstractSetting:
-    return replace(setting, repeats=_QUICK_REPEATS, steps=min(setting.steps, _QUICK_STEPS))
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one setting; if `short`, few of them and not for long."""
+
+    name: str
+    short: bool
+
+    @property
+    def setting(self) -> AbstractSetting:
+        """The setting itself."""
+        setting = SETTINGS[self.name]
+        if not self.short:
+            return setting
+        return replace(setting, repeats=_QUICK_REPEATS, steps=min(setting.steps, _QUICK_STEPS))
+
+    @property
+    def label(self) -> str:
+        """What someone who waits is told."""
+        return self.name
+
+    @property
+    def compiled_with(self) -> tuple[Any, ...]:
+        """Settings do not share code."""
+        return (self.name,)
 
 
-def records(name: str, setting: AbstractSetting) -> list[Row]:
+def records(runs: Runs) -> list[Row]:
     """The rows of one setting."""
+    name, setting = runs.name, runs.setting
     path = run_setting(setting)
     key, value = np.abs(path.cosines.m_kk), np.abs(path.cosines.m_vv)
     shown = [f(x) for x in (key, value, path.excess_risk) for f in (_mean, _lowest, _highest)]

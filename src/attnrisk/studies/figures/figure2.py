@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from .rows import BAYES, Progress, Question, Row, answers
+from .asking import Asking
+from .rows import BAYES, Question, Row, answer
 from .style import BAYES_LINE, INK, WIDTH, Line, line, smooth
 
 STEM = "figure2"
@@ -41,9 +42,9 @@ _QUICK_NU: _Grid = {"spiked": (0.0, 1.0, 3.0, 6.0, 10.0), "max": (0.0, 0.5, 1.0,
 _BAYES_POINTS = 41  # it is cheap, and the line that the others are held against
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
-    return answers(questions(_QUICK_NU if quick else _NU), progress)
+    return ask(answer, questions(_QUICK_NU if quick else _NU), Row)
 
 
 def questions(grid: _Grid) -> list[Question]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import inf
 from typing import Any, NamedTuple
 
@@ -22,7 +21,8 @@ from ...learning.erm import Ridge
 from ...learning.tuning import tuned_erm_asymptotics
 from ...population import population_minimum
 from ...simulation import ERMFit, fit_erm, sample
-from .rows import BAYES, Progress, Question, answered
+from .asking import Asking
+from .rows import BAYES, Curve, Question
 from .style import GREY, INK, WIDTH, Line, line, smooth
 
 STEM = "figure3"
@@ -109,100 +109,102 @@ class Row:
     runs: int | None = None
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
-    """The rows of the figure."""
-    return curves(_QUICK if quick else _FULL, progress)
+def compute(quick: bool, ask: Asking) -> list[Row]:
+    """The rows of the figure: curves, then experiments with the ridges that these found best."""
+    grid = _QUICK if quick else _FULL
+    rows = ask(curve, curves(grid), Row)
+    return [*rows, *ask(experiments, trials(grid, rows), Row)]
 
 
-def curves(grid: Grid, progress: Progress | None = None) -> list[Row]:
-    """All curves of all panels."""
-
-    def curve(question: Question) -> list[Row]:
-        return optimum(question, grid) if question.attention == BAYES else learned(question, grid)
-
-    rows = list(chain.from_iterable(answered(curve, questions(grid), progress)))
-    asked = [
-        Trial(*panel, LENGTH, "experiment", alpha)
-        for panel in grid.panels
-        for alpha in grid.alphas[1::2]
+def curves(grid: Grid) -> list[Curve]:
+    """Every curve; the max task, which is the slowest, first."""
+    learners = dict.fromkeys(ATTENTIONS, grid.alphas)
+    return [
+        Curve(task, nu, LENGTH, name, alphas, 0 if name == BAYES else grid.log2_points[task])
+        for task, nu in grid.panels[::-1]
+        for name, alphas in {**learners, BAYES: grid.optimal_alphas}.items()
     ]
 
-    def experiment(trial: Trial) -> list[Row]:
-        return experiments(trial, grid, rows)
 
-    return [*rows, *chain.from_iterable(answered(experiment, asked, progress))]
+def curve(asked: Curve) -> list[Row]:
+    """The points of one."""
+    return optimum(asked) if asked.attention == BAYES else learned(asked)
 
 
 @dataclass(frozen=True)
 class Trial(Question):
-    """All learners on datasets of one `alpha`."""
+    """Learners, each with its ridges `r_k` and `r_v`, on `runs` datasets of one `alpha` and with `√(ND)` of `size`."""
 
     alpha: float
+    learners: tuple[tuple[str, float, float], ...]
+    size: int
+    runs: int
 
 
-def experiments(trial: Trial, grid: Grid, rows: Sequence[Row]) -> list[Row]:
-    """Empirical risk minimisation on drawn datasets, with the ridges that the theory found best."""
-    panel = trial.task, trial.nu, trial.alpha
-    theory = [row for row in rows if (row.task, row.nu, row.alpha) == panel and row.ridge_k]
-    dim = round(grid.size / trial.alpha**0.5)
-    fits: dict[str, list[ERMFit]] = {row.curve: [] for row in theory}
-    for seed in range(grid.runs):
+def trials(grid: Grid, rows: Sequence[Row]) -> list[Trial]:
+    """Experiments at every second α, with the ridges that the theory found best."""
+    asked = []
+    for task, nu in grid.panels:
+        for alpha in grid.alphas[1::2]:
+            theory = [row for row in rows if (row.task, row.nu, row.alpha) == (task, nu, alpha)]
+            learners = tuple(
+                (row.curve, row.ridge_k, row.ridge_v)
+                for row in theory
+                if row.ridge_k is not None and row.ridge_v is not None
+            )
+            asked.append(
+                Trial(task, nu, LENGTH, "experiment", alpha, learners, grid.size, grid.runs)
+            )
+    return asked
+
+
+def experiments(trial: Trial) -> list[Row]:
+    """Empirical risk minimisation on drawn datasets, which all learners share."""
+    dim = round(trial.size / trial.alpha**0.5)
+    fits: dict[str, list[ERMFit]] = {name: [] for name, *_ in trial.learners}
+    for seed in range(trial.runs):
         key = jax.random.key(seed)
         data = sample(trial.problem, key, round(trial.alpha * dim), dim, jnp.float32)
-        for row in theory:
-            ridge = Ridge(row.ridge_k, row.ridge_v)
-            fits[row.curve].append(fit_erm(data, attention(row.curve), ridge))
-    return [_measured(row, fits[row.curve], grid.size) for row in theory]
-
-
-def _measured(row: Row, fits: Sequence[ERMFit], size: int) -> Row:
-    risks = [float(fit.test_risk) for fit in fits]
-    failed = [fit.result for fit in fits if not fit.converged]
-    return replace(
-        row,
-        risk=float(np.mean(risks)),
-        error=float(np.std(risks, ddof=1)),
-        result=failed[0] if failed else CONVERGED,
-        replicon=None,
-        size=size,
-        runs=len(fits),
-    )
-
-
-def questions(grid: Grid) -> list[Question]:
-    """A question for each curve; the max task, which is the slowest, first."""
+        for name, r_k, r_v in trial.learners:
+            fits[name].append(fit_erm(data, attention(name), Ridge(r_k, r_v)))
     return [
-        Question(task, nu, LENGTH, name)
-        for task, nu in grid.panels[::-1]
-        for name in (*ATTENTIONS, BAYES)
+        replace(_measured(trial, name, fits[name]), ridge_k=r_k, ridge_v=r_v)
+        for name, r_k, r_v in trial.learners
     ]
 
 
-def learned(question: Question, grid: Grid) -> list[Row]:
+def _measured(trial: Trial, curve: str, fits: Sequence[ERMFit]) -> Row:
+    """Mean and standard deviation over the datasets."""
+    risks = [float(fit.test_risk) for fit in fits]
+    failed = [fit.result for fit in fits if not fit.converged]
+    spread = Estimate(float(np.mean(risks)), float(np.std(risks, ddof=1)))
+    row = _row(trial, curve, trial.alpha, spread, failed[0] if failed else CONVERGED)
+    return replace(row, size=trial.size, runs=trial.runs)
+
+
+def learned(question: Curve) -> list[Row]:
     """Test risks with the best ridges, and the limit of infinite data."""
     task, student = question.problem, attention(question.attention)
     limit = population_minimum(task, student)
     reached = CONVERGED if limit.attained else INFIMUM
     rows = [_row(question, question.attention, inf, limit.risk, reached)]
     start: Ridge | None = None
-    for alpha in sorted(grid.alphas, reverse=True):
-        found = tuned_erm_asymptotics(
-            task, student, alpha, 0, grid.log2_points[question.task], start
-        )
+    for alpha in sorted(question.alphas, reverse=True):
+        found = tuned_erm_asymptotics(task, student, alpha, 0, question.log2_points, start)
         row = _row(question, question.attention, alpha, found.test_risk, found.result)
         r_k, r_v = float(found.ridge.k), float(found.ridge.v)
-        rows.append(replace(row, ridge_k=r_k, ridge_v=r_v, replicon=found.replicon))
+        rows.append(replace(row, ridge_k=r_k, ridge_v=r_v, replicon=float(found.replicon)))
         start = found.ridge if found.converged else None
     return rows
 
 
-def optimum(question: Question, grid: Grid) -> list[Row]:
+def optimum(question: Curve) -> list[Row]:
     """The Bayes optimum and what algorithms reach, also next to where these jump."""
     task = question.problem
     jumps = [_JUMP, optimal_thresholds(task).algorithmic]
     sides = [float(jump) * (1 + side) for jump in jumps if jump for side in (-_NEAR, _NEAR)]
     rows = []
-    for alpha in sorted({*grid.optimal_alphas, *sides}):
+    for alpha in sorted({*question.alphas, *sides}):
         found = optimal_asymptotics(task, alpha)
         rows.append(_branch(question, BAYES, alpha, found.optimum))
         rows.append(_branch(question, REACHABLE, alpha, found.reachable))

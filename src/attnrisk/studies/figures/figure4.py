@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 from typing import Any
 
 import jax
@@ -14,7 +14,8 @@ from matplotlib.lines import Line2D
 from ...attention import attention
 from ...population.flow import gradient_flow, random_starts
 from ...population.overlaps import Overlaps
-from .rows import Progress, Question, answered
+from .asking import Asking
+from .rows import Question
 from .style import GREY, INK, Line, line
 
 STEM = "figure4"
@@ -73,10 +74,9 @@ class Row:
     unconverged: int
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
-    found = answered(ends, questions(_QUICK_NU if quick else _NU), progress)
-    return list(chain.from_iterable(found))
+    return ask(ends, questions(_QUICK_NU if quick else _NU), Row)
 
 
 def questions(grid: _Grid) -> list[Question]:

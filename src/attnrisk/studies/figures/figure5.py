@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -13,7 +13,8 @@ from ...attention import attention
 from ...population import population_minimum
 from ...population.flow import has_free_bias
 from ...population.landscape import Stationary, mismatched_minimum
-from .rows import Progress, Question, answered
+from .asking import Asking
+from .rows import Question
 from .style import INK, WIDTH, Line, line, smooth
 
 STEM = "figure5"
@@ -77,10 +78,10 @@ class Row:
     q_vv: float
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
     asked = questions(_QUICK_ATTENTIONS, _QUICK_NU) if quick else questions(ATTENTIONS, _NU)
-    return list(chain.from_iterable(answered(points, asked, progress)))
+    return ask(points, asked, Row)
 
 
 def questions(attentions: Sequence[str], grid: _Grid) -> list[Question]:

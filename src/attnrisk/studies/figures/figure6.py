@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,8 @@ from matplotlib.patches import Patch
 from ...attention import attention
 from ...learning.erm import ERMAsymptotics, Ridge, erm_asymptotics
 from ...learning.tuning import tuned_erm_asymptotics
-from .rows import Progress, Question, answered
+from .asking import Asking
+from .rows import Question
 from .style import INK, WIDTH
 
 STEM = "figure6"
@@ -51,9 +51,11 @@ _QUICK = Grid((1.0, 8.0), tuple(np.geomspace(0.1, 30.0, 4).tolist()), 6)
 
 @dataclass(frozen=True)
 class Plane(Question):
-    """The plane of one attention at one `alpha`."""
+    """The plane of one attention at one `alpha`, over all pairs of these ridges."""
 
     alpha: float
+    ridges: tuple[float, ...]
+    log2_points: int
 
 
 @dataclass(frozen=True)
@@ -74,32 +76,32 @@ class Row:
     replicon: float
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
-    return planes(_QUICK if quick else _FULL, progress)
+    grid = _QUICK if quick else _FULL
+    return ask(points, planes(grid), Row)
 
 
-def planes(grid: Grid, progress: Progress | None = None) -> list[Row]:
-    """All points of all planes, each with its tuned one at the end."""
+def planes(grid: Grid) -> list[Plane]:
+    """A plane for each attention and `alpha`."""
+    return [
+        Plane(TASK, NU, LENGTH, name, alpha, grid.ridges, grid.log2_points)
+        for alpha in grid.alphas
+        for name in ATTENTIONS
+    ]
 
-    def plane(asked: Plane) -> list[Row]:
-        return points(asked, grid)
 
-    asked = [Plane(TASK, NU, LENGTH, name, alpha) for alpha in grid.alphas for name in ATTENTIONS]
-    return list(chain.from_iterable(answered(plane, asked, progress)))
-
-
-def points(asked: Plane, grid: Grid) -> list[Row]:
-    """The points of one plane."""
+def points(asked: Plane) -> list[Row]:
+    """The points of one plane, and at the end the one where tuning ends."""
     task, student = asked.problem, attention(asked.attention)
     rows = [
-        _row(asked, erm_asymptotics(task, student, asked.alpha, Ridge(k, v), 0, grid.log2_points))
-        for k in grid.ridges
-        for v in grid.ridges
+        _row(asked, erm_asymptotics(task, student, asked.alpha, Ridge(k, v), 0, asked.log2_points))
+        for k in asked.ridges
+        for v in asked.ridges
     ]
     best = min(rows, key=lambda row: (row.result != CONVERGED, row.risk))
     start = Ridge(best.ridge_k, best.ridge_v)
-    tuned = tuned_erm_asymptotics(task, student, asked.alpha, 0, grid.log2_points, start)
+    tuned = tuned_erm_asymptotics(task, student, asked.alpha, 0, asked.log2_points, start)
     return [*rows, _row(asked, tuned, tuned=True)]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,8 @@ from ...attention import CATALOGUE, attention
 from ...learning import optimal_asymptotics
 from ...learning.erm import ERMAsymptotics
 from ...learning.tuning import tuned_erm_asymptotics
-from .rows import BAYES, Progress, Question, answered
+from .asking import Asking
+from .rows import BAYES, Curve, Question
 from .style import BAYES_LINE, INK, WIDTH, line, smooth
 
 STEM = "figure7"
@@ -74,32 +74,31 @@ class Row:
     ridge_v: float | None = None
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
-    return curves(_QUICK if quick else _FULL, progress)
+    return ask(curve, curves(_QUICK if quick else _FULL), Row)
 
 
-def curves(grid: Grid, progress: Progress | None = None) -> list[Row]:
-    """All curves of both panels."""
-
-    def curve(question: Question) -> list[Row]:
-        return optimum(question, grid) if question.attention == BAYES else learned(question, grid)
-
-    asked = [
-        Question(TASK, NU, length, name)
-        for length in reversed(grid.alphas)
+def curves(grid: Grid) -> list[Curve]:
+    """All curves of both panels, the longer sequences first."""
+    return [
+        Curve(TASK, NU, length, name, alphas, grid.log2_points[length])
+        for length, alphas in reversed(grid.alphas.items())
         for name in (*grid.attentions, BAYES)
     ]
-    return list(chain.from_iterable(answered(curve, asked, progress)))
 
 
-def learned(question: Question, grid: Grid) -> list[Row]:
+def curve(asked: Curve) -> list[Row]:
+    """The points of one."""
+    return optimum(asked) if asked.attention == BAYES else learned(asked)
+
+
+def learned(question: Curve) -> list[Row]:
     """Test risks with the best ridges, from many data to few."""
     task, student = question.problem, attention(question.attention)
-    log2_points = grid.log2_points[question.length]
     rows, start = [], None
-    for alpha in sorted(grid.alphas[question.length], reverse=True):
-        found = tuned_erm_asymptotics(task, student, alpha, 0, log2_points, start)
+    for alpha in sorted(question.alphas, reverse=True):
+        found = tuned_erm_asymptotics(task, student, alpha, 0, question.log2_points, start)
         rows.append(_row(question, alpha, found))
         start = found.ridge if found.converged else None
     return rows
@@ -112,11 +111,12 @@ def _row(question: Question, alpha: float, found: ERMAsymptotics) -> Row:
     return Row(*inputs, *risk, found.result, found.warning, *ridge)
 
 
-def optimum(question: Question, grid: Grid) -> list[Row]:
+def optimum(question: Curve) -> list[Row]:
     """The Bayes optimum."""
     inputs = question.task, question.nu, question.length, BAYES
-    alphas = grid.alphas[question.length]
-    found = {alpha: optimal_asymptotics(question.problem, alpha).optimum for alpha in alphas}
+    found = {
+        alpha: optimal_asymptotics(question.problem, alpha).optimum for alpha in question.alphas
+    }
     return [
         Row(*inputs, alpha, float(point.risk.value), float(point.risk.error), point.result)
         for alpha, point in found.items()

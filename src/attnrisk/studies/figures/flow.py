@@ -15,7 +15,7 @@ from ...population import bayes_risk
 from ...population.flow import Flow, gradient_flow, random_starts
 from ...population.overlaps import Overlaps
 from ...tasks import SpikedSLR
-from .rows import Progress
+from .asking import Asking
 from .style import GREY, INK
 
 STEM = "flow"
@@ -63,17 +63,31 @@ class Row:
     gradient_norm: float
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
-    times = np.geomspace(_FIRST, _LAST, _QUICK_POINTS if quick else _POINTS)
-    rows = records(times)
-    if progress is not None:
-        progress("flow", 1, 1)
-    return rows
+    return ask(records, [Runs(_QUICK_POINTS if quick else _POINTS)], Row)
 
 
-def records(times: np.ndarray) -> list[Row]:
-    """Both runs at these times."""
+@dataclass(frozen=True)
+class Runs:
+    """Both runs, at so many times."""
+
+    points: int
+
+    @property
+    def label(self) -> str:
+        """What someone who waits is told."""
+        return "flow"
+
+    @property
+    def compiled_with(self) -> tuple[Any, ...]:
+        """Nothing else shares its code."""
+        return ()
+
+
+def records(runs: Runs) -> list[Row]:
+    """Both runs at times whose logarithms are evenly spaced."""
+    times = np.geomspace(_FIRST, _LAST, runs.points)
     task = SpikedSLR(NU, LENGTH)
     random = jax.tree.map(lambda leaf: leaf[0], random_starts(jax.random.key(0), 1))
     swapped = Overlaps(m_kv=1.0, m_vk=1.0, q_kk=1.0, q_vv=1.0)

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .rows import BAYES, FLOOR, Progress, Question, Row, answers
+from .asking import Asking
+from .rows import BAYES, FLOOR, Question, Row, answer
 from .style import BAYES_LINE, GREY, Line, line, smooth
 
 STEM = "haystack"
@@ -50,11 +51,10 @@ _QUICK_LENGTHS = (2, 10, 100, 10**6)
 _REFERENCE_LENGTHS = np.unique(np.geomspace(2, 10**6, 60).round().astype(int)).tolist()
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
-    if quick:
-        return answers(questions(_QUICK_ATTENTIONS, _QUICK_LENGTHS), progress)
-    return answers(questions(ATTENTIONS, _LENGTHS), progress)
+    grid = (_QUICK_ATTENTIONS, _QUICK_LENGTHS) if quick else (ATTENTIONS, _LENGTHS)
+    return ask(answer, questions(*grid), Row)
 
 
 def questions(attentions: Sequence[str], lengths: Sequence[int]) -> list[Question]:

@@ -11,7 +11,8 @@ from matplotlib.patches import Patch
 
 from ...estimate import Estimate
 from ...learning import optimal_thresholds
-from .rows import BAYES, Progress, Question, answered
+from .asking import Asking
+from .rows import BAYES, Question
 from .style import GREY, INK, WIDTH, smooth
 
 STEM = "phases"
@@ -46,18 +47,18 @@ class Row:
     algorithmic_error: float | None
 
 
-def compute(quick: bool = False, progress: Progress | None = None) -> list[Row]:
+def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
     grid = _QUICK_NU if quick else _NU
     asked = [Question(task, nu, LENGTH, BAYES) for task in TASKS[::-1] for nu in grid[task]]
-    return answered(thresholds, asked, progress)
+    return ask(thresholds, asked, Row)
 
 
-def thresholds(question: Question) -> Row:
-    """Both thresholds of one task."""
+def thresholds(question: Question) -> list[Row]:
+    """Both thresholds of one task, as one row."""
     found = optimal_thresholds(question.problem)
     numbers = *_numbers(found.information), *_numbers(found.algorithmic)
-    return Row(question.task, question.nu, question.length, *numbers)
+    return [Row(question.task, question.nu, question.length, *numbers)]
 
 
 class _Number(NamedTuple):

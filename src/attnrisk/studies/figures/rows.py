@@ -1,20 +1,14 @@
 """What a figure asks of each attention, and the answers: the rows of its data."""
 
 import csv
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
-from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ...attention import attention
 from ...population import bayes_risk, elementwise_floor, population_minimum
 from ...tasks import AbstractPlanted, AbstractSelected, MaxSLR, SpikedSLR, parse_lengths
-
-Progress = Callable[[str, int, int], None]
-_Asked = TypeVar("_Asked", bound="Question")
-_Answer = TypeVar("_Answer")
 
 # Two lines that are not attentions: what nobody can beat, and what nobody who looks at one token at a time can.
 BAYES, FLOOR = "bayes", "element-wise floor"
@@ -23,10 +17,6 @@ _TASKS: dict[str, Callable[..., AbstractPlanted | AbstractSelected]] = {
     "spiked": SpikedSLR,
     "max": MaxSLR,
 }
-
-# Threads, since compiled code runs outside the interpreter's lock, and threads share what they compile. An integral
-# keeps one core busy, and more of them would compete for memory.
-_THREADS = 2
 
 _CLOSED_FORM_ERROR = 1e-14  # rounding, in the formula of the element-wise floor
 
@@ -44,6 +34,11 @@ class Question:
     def problem(self) -> AbstractPlanted | AbstractSelected:
         """The task itself."""
         return _TASKS[self.task](self.nu, parse_lengths(self.length))
+
+    @property
+    def label(self) -> str:
+        """What someone who waits is told."""
+        return f"{self.attention}, {self.task}"
 
     @property
     def compiled_with(self) -> tuple[str, str, bool]:
@@ -73,8 +68,19 @@ class Row:
     bias: float | None = None
 
 
-def answer(question: Question) -> Row:
-    """The least risk, and the Bayes risk beside it."""
+@dataclass(frozen=True)
+class Curve(Question):
+    """What becomes of an attention, or of the optimum, at these samples per dimension.
+
+    Learners are averaged over `2**log2_points` points; the optimum has none.
+    """
+
+    alphas: tuple[float, ...]
+    log2_points: int = 0
+
+
+def answer(question: Question) -> list[Row]:
+    """The least risk, and the Bayes risk beside it, as one row."""
     task = question.problem
     bayes = bayes_risk(task)
     found: tuple[float | None, float | None] = (None, None)
@@ -90,45 +96,7 @@ def answer(question: Question) -> Row:
         found = float(minimum.overlaps.m_kk), float(getattr(minimum.attention, "bias", 0.0))
     references = float(bayes.value), float(bayes.error), risk - float(bayes.value)
     inputs = question.task, question.nu, question.length, question.attention
-    return Row(*inputs, risk, error, attained, *references, *found)
-
-
-def answers(questions: Iterable[Question], progress: Progress | None = None) -> list[Row]:
-    """The rows, in the order of the questions."""
-    return answered(answer, questions, progress)
-
-
-def answered(
-    work: Callable[[_Asked], _Answer],
-    questions: Iterable[_Asked],
-    progress: Progress | None = None,
-) -> list[_Answer]:
-    """What `work` makes of each question, in their order, two at a time."""
-    questions = list(questions)
-    pool = ThreadPoolExecutor(_THREADS)
-    try:
-        jobs = {pool.submit(work, question): question for question in _interleaved(questions)}
-        for done, job in enumerate(as_completed(jobs), start=1):
-            job.result()
-            if progress is not None:
-                progress(_label(jobs[job]), done, len(jobs))
-    finally:
-        pool.shutdown(cancel_futures=True)
-    found = {question: job.result() for job, question in jobs.items()}
-    return [found[question] for question in questions]
-
-
-def _interleaved(questions: Iterable[_Asked]) -> list[_Asked]:
-    """Neighbours that share no compiled code, so that two threads do not compile the same at the same time."""
-    groups: dict[tuple[str, str, bool], list[_Asked]] = {}
-    for question in questions:
-        groups.setdefault(question.compiled_with, []).append(question)
-    rounds = chain.from_iterable(zip_longest(*groups.values()))
-    return [question for question in rounds if question is not None]
-
-
-def _label(question: Question) -> str:
-    return f"{question.attention}, {question.task}"
+    return [Row(*inputs, risk, error, attained, *references, *found)]
 
 
 def write_csv(rows: Sequence[Any], path: Path) -> None:
