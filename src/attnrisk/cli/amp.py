@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from .options import INTERRUPTED, Alpha, Json, Length, Noise, Nu, TaskName, read_task, read_whole
 from .output import print_json, print_rich, significant, table, task_fields, task_words, with_error
-from .progress import Report, working
+from .progress import Report, patience, working
 from .simulate import LARGEST, LARGEST_SEED, Dim, Precision, Seed, Stream
 
 if TYPE_CHECKING:
@@ -82,17 +83,14 @@ def amp(
         dtype = one_of("precision", precision, simulation.PRECISIONS)
         key = jax.random.split(jax.random.key(read_whole("seed", seed, 0, LARGEST_SEED)), 3)[0]
         begun = time.perf_counter()
-        data = (simulation.stream if stream else simulation.sample)(
-            problem, key, samples, size, dtype
-        )
-        fit = simulation.fit_amp(
-            data,
-            problem,
-            start=origin,
-            damping=weight,
-            most_steps=most_steps,
-            watch=_watch(report),
-        )
+        draw = simulation.stream if stream else simulation.sample
+        with patience() as check:
+            data = draw(problem, key, samples, size, dtype)
+            check()
+            watch = _watch(report, check)
+            fit = simulation.fit_amp(
+                data, problem, start=origin, damping=weight, most_steps=most_steps, watch=watch
+            )
         seconds = time.perf_counter() - begun
         both = optimal_asymptotics(problem, data.alpha)
         limit = both.reachable if origin == "nothing" else both.informed
@@ -106,13 +104,14 @@ def amp(
         raise typer.Exit(INTERRUPTED)
 
 
-def _watch(report: Report) -> Watch:
+def _watch(report: Report, check: Callable[[], None]) -> Watch:
     """Progress in tenths of a decade, of the residual from one to where it is small enough."""
     from ..simulation.amp import TOLERANCE
 
     total = round(-10 * math.log10(TOLERANCE))
 
     def watch(step: int, residual: float) -> None:
+        check()
         done = -10 * math.log10(max(residual, TOLERANCE))
         report(f"step {step}, moving by {residual:.1e}", max(0, math.floor(done)), total)
 

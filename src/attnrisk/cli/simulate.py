@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -25,7 +23,7 @@ from .options import (
     read_whole,
 )
 from .output import facts, print_json, print_rich, task_fields, task_words, with_error
-from .progress import Report, working
+from .progress import Report, patience, working
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -109,7 +107,7 @@ def simulate(
         for_data, for_start, for_test = _keys(read_whole("seed", seed, 0, LARGEST_SEED))
         draw = simulation.stream if stream else simulation.sample
         begun = time.perf_counter()
-        with _patience() as check:
+        with patience() as check:
             data = draw(problem, for_data, samples, size, dtype)
             check()
             watch = _watch(report, check)
@@ -141,27 +139,6 @@ def _keys(seed: int) -> Any:
     import jax
 
     return jax.random.split(jax.random.key(seed), 3)
-
-
-@contextmanager
-def _patience() -> Iterator[Callable[[], None]]:
-    """Ctrl-C takes effect where the function given is called: jax may crash if it is compiling. A second one is not
-    put off."""
-    pressed: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        pressed.append(number)
-        signal.signal(signal.SIGINT, usual)
-
-    def check() -> None:
-        if pressed:
-            raise KeyboardInterrupt
-
-    usual = signal.signal(signal.SIGINT, note)
-    try:
-        yield check
-    finally:
-        signal.signal(signal.SIGINT, usual)
 
 
 def _watch(report: Report, check: Callable[[], None]) -> Watch:

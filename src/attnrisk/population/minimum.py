@@ -6,7 +6,7 @@ be integrated, then polished without derivatives, since an attention may have ki
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -26,8 +26,8 @@ from .risk import (
     SHARPEST,
     Plan,
     as_arrays,
+    compared,
     compiled_profile,
-    estimate,
     extrapolate,
     is_exact,
     light_plan,
@@ -45,6 +45,7 @@ _SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
 _ROUGH = 5  # order of a search where an integral takes seconds
 _SCALES, _BIASES = 14, 25  # of a scan
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
+_AGREED = 1e-12  # between the light rule and the finest: no third one is asked
 
 
 class Minimum(eqx.Module):
@@ -64,6 +65,17 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
     """The infimum of the risk over `k` along `k*`, `v` along `v*` and, where it is free, the bias."""
     shortest, *longer = _searched(task, attention)
     problem = _Problem(task, attention, shortest, seed)
+    if _is_light(task, attention):
+        with ThreadPoolExecutor(1) as threads:
+            # Most of a first call is compilation, which leaves the interpreter to others.
+            threads.submit(problem.profile, attention, 1.0, ORDERS[-1])
+            return _found(problem, longer)
+    return _found(problem, longer)
+
+
+def _found(problem: "_Problem", longer: Sequence[float]) -> Minimum:
+    """The infimum over lengths of `k` that are scanned first, and over `longer` ones while the risk is falling."""
+    shortest = problem.longest
     negative, positive = -np.geomspace(shortest, 0.1, 4), np.geomspace(0.02, shortest, _SCALES)
     places = problem.scan(np.concatenate([negative, [0.0], positive]))
     for reach in longer:
@@ -228,30 +240,33 @@ class _Problem(NamedTuple):
 
         return place
 
+    def profile(self, attention: AbstractAttention, m_kk: float, order: int) -> Correlations:
+        """`A` and `B` by a rule of this order."""
+        reaches = _searched(self.task, self.attention)
+        reach = next((reach for reach in reaches if reach >= abs(m_kk)), self.longest)
+        return self.integrated(attention, m_kk, self.plan(reach, order, _REPORTING))
+
+    def integrated(self, attention: AbstractAttention, m_kk: float, how: Plan) -> Correlations:
+        """`A` and `B`."""
+        values = compiled_profile(*as_arrays((self.task, attention, m_kk, how)))
+        return Correlations(*map(np.asarray, values))
+
     def risk(self, attention: AbstractAttention, m_kk: float) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
         hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
-        orders = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
-        reaches = _reaches(self.task, self.attention)
-        reach = next((reach for reach in reaches if reach >= abs(m_kk)), self.longest)
-
-        def at(order: int) -> Correlations:
-            how = self.plan(reach, order, _REPORTING)
-            values = compiled_profile(*as_arrays((self.task, attention, m_kk, how)))
-            return Correlations(*map(np.asarray, values))
-
-        exact = is_exact(self.task, attention)
-        # In threads, since most of a first call is compilation, which leaves the interpreter to others.
-        with ThreadPoolExecutor(len(orders)) as threads:
-            wanted = orders if exact else orders[-1:]
-            found = dict(zip(wanted, threads.map(at, wanted), strict=True))
-        last = found[orders[-1]]
+        coarse, fine = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
+        last = self.profile(attention, m_kk, fine)
         m_vv = float(np.mean(last.label) / np.mean(last.power))
         variance = self.task.label_variance
-        if exact:
-            return estimate(lambda order: _least(variance, found[order]), orders), m_vv
-        # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
-        return across(variance - 2 * m_vv * last.label + m_vv**2 * last.power), m_vv
+        if not is_exact(self.task, attention):
+            # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
+            return across(variance - 2 * m_vv * last.label + m_vv**2 * last.power), m_vv
+        value = _least(variance, last)
+        if _is_light(self.task, attention) and abs(m_kk) <= self.longest <= _LIGHT:
+            light = _least(variance, self.integrated(attention, m_kk, self.search_plan()))
+            if abs(light - value) < _AGREED:
+                return compared(light, value), m_vv
+        return compared(_least(variance, self.profile(attention, m_kk, coarse)), value), m_vv
 
     def limit(self, end: _Place) -> Minimum:
         """The risk at longer `k` than can be integrated: its minimum there, or its limit.

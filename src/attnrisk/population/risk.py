@@ -21,9 +21,8 @@ from .overlaps import Overlaps, aligned
 from .teacher import Selection, light_selection, selection
 
 ORDERS = (8, 12)  # the value is that of the last; their difference is the error
-_CAUTION = (
-    2.0  # the finer rule is far better where convergence is geometric, but little better at a kink
-)
+# The finer rule is far better where convergence is geometric, but little better at a kink.
+_CAUTION = 2.0
 ROUNDING = 4e-15  # of a sum over the nodes of a rule, relative to the largest term
 DEFAULT_SCALE = 8.0  # of the scores, where the overlaps are traced and cannot be looked at
 
@@ -33,9 +32,8 @@ _PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel
 # A selected task tabulates fields for scores that change by up to this much per unit of field. Beyond it, a kernel at
 # aligned overlaps is integrated without a table, and all else is extrapolated.
 SHARPEST = 16.0
-_BLURRED = (
-    4.0  # below this ratio of score to its own noise, a kink of the kernel is smooth in the field
-)
+# Below this ratio of score to its own noise, a kink of the kernel is smooth in the field.
+_BLURRED = 4.0
 
 
 class Plan(eqx.Module):
@@ -238,7 +236,11 @@ def own_noise(overlaps: Overlaps) -> float:
 
 def estimate(at_order: Callable[[int], Any], orders: tuple[int, int] = ORDERS) -> Estimate:
     """The value at the finer order, with its distance from the coarser as error."""
-    coarse, fine = (at_order(order) for order in orders)
+    return compared(*(at_order(order) for order in orders))
+
+
+def compared(coarse: Any, fine: Any) -> Estimate:
+    """The value of the finer rule, with its distance from another as error."""
     if not is_traced(fine):
         coarse, fine = float(coarse), float(fine)
     return Estimate(fine, _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine)))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -20,7 +21,7 @@ from . import (
     phases,
 )
 from .asking import Asking
-from .rows import write_csv
+from .rows import as_csv
 from .style import RESOLUTION, context
 
 _MODULES: dict[str, ModuleType] = {
@@ -42,26 +43,35 @@ NAMES: tuple[str, ...] = tuple(_MODULES)
 _ALONE = Asking()
 
 
-def draw(name: str, out: Path, quick: bool = False, ask: Asking = _ALONE) -> list[Path]:
-    """Compute the figure called `name`, and write it into the folder `out`; `quick` takes fewer points.
+class Drawn(NamedTuple):
+    """A figure with its data and its words; files of it are called `stem`."""
 
-    The files are the figure as PDF and PNG, its data as CSV and its caption as text. What `ask` has a store for is
-    computed once.
-    """
+    stem: str
+    rows: list[Any]
+    picture: Figure
+    caption: str
+
+
+def make(name: str, quick: bool = False, ask: Asking = _ALONE) -> Drawn:
+    """Compute the figure called `name`; `quick` takes fewer points, and what `ask` has a store for is computed once."""
     module = _MODULES[one_of("figure", name, NAMES)]
     rows = module.compute(quick, ask)
     with context():
-        pictures = _write_pictures(module.plot(rows), Path(out), module.STEM)
-    data, caption = (Path(out, module.STEM).with_suffix(suffix) for suffix in (".csv", ".txt"))
-    write_csv(rows, data)
-    caption.write_text(module.CAPTION, encoding="utf-8")
-    return [*pictures, data, caption]
+        return Drawn(module.STEM, rows, module.plot(rows), module.CAPTION)
 
 
-def _write_pictures(figure: Figure, out: Path, stem: str) -> list[Path]:
-    out.mkdir(parents=True, exist_ok=True)
-    files = [out / f"{stem}.pdf", out / f"{stem}.png"]
-    # Without its date, the same figure is the same file.
-    figure.savefig(files[0], metadata={"CreationDate": None})
-    figure.savefig(files[1], dpi=RESOLUTION)
+def draw(name: str, out: Path, quick: bool = False, ask: Asking = _ALONE) -> list[Path]:
+    """Make a figure and write it into the folder `out`: as PDF and PNG, its data as CSV and its caption as text."""
+    figure = make(name, quick, ask)
+    stem = Path(out, figure.stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    files = [stem.with_suffix(suffix) for suffix in (".pdf", ".png", ".csv", ".txt")]
+    pdf, png, data, caption = files
+    with context():
+        figure.picture.savefig(
+            pdf, metadata={"CreationDate": None}
+        )  # the same figure, the same file
+        figure.picture.savefig(png, dpi=RESOLUTION)
+    data.write_text(as_csv(figure.rows), encoding="utf-8", newline="")
+    caption.write_text(figure.caption, encoding="utf-8")
     return files

@@ -38,21 +38,23 @@ _NU: _Grid = {
     "spiked": (0.0, 0.5, 1.0, 2.0, 3.0, 4.5, 6.0, 8.0, 10.0),
     "max": (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0),
 }
+_QUICK_ATTENTIONS = ("softmax", "erf", "linear")
 _QUICK_NU: _Grid = {"spiked": (0.0, 1.0, 3.0, 6.0, 10.0), "max": (0.0, 0.5, 1.0, 2.0)}
 _BAYES_POINTS = 41  # it is cheap, and the line that the others are held against
 
 
 def compute(quick: bool, ask: Asking) -> list[Row]:
     """The rows of the figure."""
-    return ask(answer, questions(_QUICK_NU if quick else _NU), Row)
+    grid = (_QUICK_ATTENTIONS, _QUICK_NU) if quick else (ATTENTIONS, _NU)
+    return ask(answer, questions(*grid), Row)
 
 
-def questions(grid: _Grid) -> list[Question]:
+def questions(attentions: Sequence[str], grid: _Grid) -> list[Question]:
     """Each attention and the Bayes risk in each panel; the strongest signals, which are the slowest, first."""
     panels = list(product(TASKS, LENGTHS))
     minima = [
         Question(task, nu, length, attention)
-        for attention, (task, length) in product(ATTENTIONS, panels)
+        for attention, (task, length) in product(attentions, panels)
         for nu in sorted(grid[task], reverse=True)
     ]
     bayes = [
@@ -84,13 +86,19 @@ def plot(rows: Sequence[Row]) -> Figure:
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
-    for name in (*ATTENTIONS[::-1], BAYES):
+    for name in _drawn(rows)[::-1]:
         curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
         nu, log_risk = smooth([row.nu for row in curve], np.log([row.risk for row in curve]))
         axes.add_line(_line(name).through(nu, np.exp(log_risk)))
         limits = [(row.nu, row.risk) for row in curve if not row.attained]
         axes.add_line(_circles(_line(name).colour, limits))
         axes.set_xlim(0.0, curve[-1].nu)
+
+
+def _drawn(rows: Sequence[Row]) -> list[str]:
+    """The Bayes risk, and those of the attentions that there are."""
+    there = {row.attention for row in rows}
+    return [BAYES, *(name for name in ATTENTIONS if name in there)]
 
 
 def _line(name: str) -> Line:
@@ -105,7 +113,7 @@ def _circles(colour: str, places: Sequence[tuple[float, float]], label: str = ""
 
 
 def _legend(rows: Sequence[Row]) -> list[Line2D]:
-    handles = [_line(name).through() for name in (BAYES, *ATTENTIONS)]
+    handles = [_line(name).through() for name in _drawn(rows)]
     if all(row.attained for row in rows):
         return handles
     return [*handles, _circles(INK, [], "not attained")]

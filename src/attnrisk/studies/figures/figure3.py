@@ -82,7 +82,7 @@ _FULL = Grid(
     size=10_000,
     runs=3,
 )
-_QUICK = Grid(_FULL.panels[:2], _spaced(4), _spaced(9), {"spiked": 7}, size=1000, runs=4)
+_QUICK = Grid(_FULL.panels[1:2], _spaced(4), _spaced(9), {"spiked": 7}, size=1000, runs=4)
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ ESCAPED = "escapes"
 _Grid = dict[str, tuple[float, ...]]
 
 _NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
-_QUICK_ATTENTIONS = ("softmax", "erf", "linear")
-_QUICK_NU: _Grid = {"spiked": (2.0, 3.0), "max": (2.0,)}
+_QUICK_ATTENTIONS = ("softmax", "linear")
+_QUICK_NU: _Grid = {"spiked": (2.0, 3.0), "max": ()}
 
 _DASHED = (0, (4, 1.5))
 
@@ -123,8 +123,9 @@ def _row(question: Question, point: str, found: Any, kind: str, lowest: float | 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each task, one legend."""
     figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
-    panels = figure.subplots(1, len(TASKS), sharey=True)
-    for axes, task in zip(panels, TASKS, strict=True):
+    tasks = [task for task in TASKS if task in {row.task for row in rows}]
+    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    for axes, task in zip(panels, tasks, strict=True):
         _draw_panel(axes, [row for row in rows if row.task == task])
         axes.set(title=f"{task} task, $L = {LENGTH}$", xlabel=r"signal $\nu$")
     panels[0].set(ylabel="risk", ylim=(None, 1.02))

@@ -46,7 +46,7 @@ class Grid(NamedTuple):
 
 
 _FULL = Grid((1.0, 2.0, 8.0), tuple(np.geomspace(0.03, 100.0, 9).tolist()), 7)
-_QUICK = Grid((1.0, 8.0), tuple(np.geomspace(0.1, 30.0, 4).tolist()), 6)
+_QUICK = Grid((4.0,), tuple(np.geomspace(0.1, 30.0, 3).tolist()), 7)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ _LOST = ("linear", "softplus", "elu+1", "relu", "elementwise-relu", "taylor-2", 
 _THRESHOLDS = ("erf", "sigmoid")
 _EXPONENTIAL = ("softmax", "softmax-1")
 ATTENTIONS = _LOST + _THRESHOLDS + _EXPONENTIAL
-_QUICK_ATTENTIONS = ("linear", "softplus", "taylor-2", "erf", "softmax")
+_QUICK_ATTENTIONS = ("linear", "softplus", "erf", "softmax")
 _WIDTHS = {"softplus": 3.4, "elu+1": 2.2, "relu": 0.9, "erf": 3.0, "sigmoid": 1.7}
 _WIDTHS |= {"softmax": 4.6, "softmax-1": 2.6}
 _REFERENCES = {
@@ -47,7 +47,7 @@ _REFERENCES = {
 }
 
 _LENGTHS = (2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10**4, 10**5, 10**6)
-_QUICK_LENGTHS = (2, 10, 100, 10**6)
+_QUICK_LENGTHS = (2, 30, 10**6)
 _REFERENCE_LENGTHS = np.unique(np.geomspace(2, 10**6, 60).round().astype(int)).tolist()
 
 

@@ -1,9 +1,9 @@
 """What a figure asks of each attention, and the answers: the rows of its data."""
 
 import csv
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from ...attention import attention
@@ -99,9 +99,10 @@ def answer(question: Question) -> list[Row]:
     return [Row(*inputs, risk, error, attained, *references, *found)]
 
 
-def write_csv(rows: Sequence[Any], path: Path) -> None:
+def as_csv(rows: Sequence[Any]) -> str:
     """One line per row, with all digits of every number; the rows are of one dataclass."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(field.name for field in fields(rows[0]))
-        table.writerows(map(astuple, rows))
+    file = io.StringIO(newline="")
+    table = csv.writer(file)
+    table.writerow(field.name for field in fields(rows[0]))
+    table.writerows(map(astuple, rows))
+    return file.getvalue()

@@ -1,0 +1,268 @@
+"""What the paper's abstract claims, held against the rows of the figures, each with its number and its verdict."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import hypot, inf, sqrt
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ...attention import attention
+from ...estimate import Estimate
+from ...learning import Ridge
+from ...simulation import fit_erm, measure_risk, sample
+from ..figures import figure3, figure5
+from ..figures.rows import BAYES, Question, Row
+
+HOLDS, PARTLY, FAILS = "holds", "holds, with exceptions", "does not hold here"
+_SURE = 3.0  # standard errors
+_CLOSE = 1e-3  # of what a flow leaves outside the teacher's directions
+
+
+class Claim(NamedTuple):
+    """A sentence, the number that speaks for or against it, how that was checked, and the verdict."""
+
+    text: str
+    finding: str
+    check: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Draw(Question):
+    """A learner on one dataset, and how many new sequences its risk is measured on."""
+
+    alpha: float
+    dim: int
+    fresh: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The risk of a learner: exact from its order parameters, and as it was measured."""
+
+    exact: float
+    measured: float
+    error: float
+
+
+DRAW = Draw("spiked", 2.0, "3", "softmax", 4.0, 300, 50_000)
+
+
+def measured(draw: Draw) -> list[Measured]:
+    """Learn, then measure."""
+    for_data, for_start, for_test = jax.random.split(jax.random.key(0), 3)
+    data = sample(draw.problem, for_data, round(draw.alpha * draw.dim), draw.dim)
+    fit = fit_erm(data, attention(draw.attention), Ridge(1.0, 1.0), for_start)
+    risk = measure_risk(data, fit, for_test, draw.fresh)
+    return [Measured(float(fit.test_risk), float(risk.value), float(risk.error))]
+
+
+def order_parameters(found: Measured) -> Claim:
+    """Seven overlaps are enough."""
+    away = abs(found.measured - found.exact) / found.error
+    return Claim(
+        "A handful of order parameters gives the test error exactly.",
+        f"{found.exact:.4f} from the overlaps; {Estimate(found.measured, found.error)} measured",
+        f"Softmax attention was trained on a drawn dataset (D = {DRAW.dim}). Its risk was computed from its "
+        f"overlaps by quadrature, and measured on {DRAW.fresh:,} new sequences: {away:.1f} standard errors apart.",
+        HOLDS if away < _SURE else FAILS,
+    )
+
+
+def softmax_is_bayes(rows: Sequence[Row]) -> Claim:
+    """On every point of figure 2 and of the haystack."""
+    softmax = [row for row in rows if row.attention == "softmax"]
+    worst = max(softmax, key=lambda row: abs(row.excess))
+    within = all(abs(row.excess) <= row.error + row.bayes_error for row in softmax)
+    longest = max(int(row.length) for row in softmax if row.length.isdigit())
+    return Claim(
+        "With infinite data, softmax attention attains the Bayes risk.",
+        f"at most {abs(worst.excess):.1g} apart, at {len(softmax)} points",
+        f"The least risk of softmax and the Bayes risk, two separate integrals, on both tasks and up to {longest:,} "
+        "tokens. Each pair agrees within its stated errors."
+        if within
+        else "The least risk of softmax and the Bayes risk differ by more than their stated errors.",
+        HOLDS if within else FAILS,
+    )
+
+
+def linear_falls_short(rows: Sequence[Row]) -> Claim:
+    """Of the points where there is a signal and more than one token."""
+    informed = [row for row in rows if row.nu > 0 and row.attention in ("softmax", "linear")]
+    linear = {_place(row): row for row in informed if row.attention == "linear"}
+    softmax = {_place(row): row for row in informed if row.attention == "softmax"}
+    short = [place for place, row in linear.items() if row.excess > row.error + row.bayes_error]
+    place = max(linear, key=lambda at: linear[at].risk / softmax[at].risk)
+    task, nu, length = place
+    return Claim(
+        "Linear attention falls short of it.",
+        f"up to {linear[place].risk / softmax[place].risk:.3g} times the risk of softmax "
+        f"({task}, ν = {nu:g}, L = {length})",
+        f"At {len(short)} of {len(linear)} points with a signal its least risk lies above the Bayes risk by more than "
+        "the errors.",
+        HOLDS if len(short) == len(linear) else PARTLY if short else FAILS,
+    )
+
+
+def _place(row: Any) -> tuple[str, float, str]:
+    return row.task, row.nu, row.length
+
+
+def growth_is_needed(rows: Sequence[Row]) -> Claim:
+    """The longest haystack with the clearest signal."""
+    last = max(rows, key=lambda row: (float(row.length), row.nu))
+    ends = {row.attention: row for row in rows if _place(row) == _place(last)}
+    found = {name: ends[name].risk for name in ("softmax", "erf", "softplus", "linear")}
+    lost = min(found["softplus"], found["linear"])
+    return Claim(
+        "Which property of softmax matters: weights that grow exponentially with the score.",
+        ", ".join(f"{name} {risk:.3f}" for name, risk in found.items()),
+        f"One needle among {int(last.length):,} tokens, ν = {last.nu:.1f}, least risks. Weights that grow like a "
+        "power of the score lose it. A threshold (erf), which must know the signal and the length, finds it too.",
+        HOLDS if max(found["softmax"], found["erf"]) < 0.5 < lost else FAILS,
+    )
+
+
+def normalisation_is_needed(rows: Sequence[Row]) -> Claim:
+    """Random lengths without a signal: only a normalised attention knows the length."""
+    blind = {row.attention: row for row in rows if row.nu == 0 and not row.length.isdigit()}
+    normalised, alone = blind["softmax"].risk, blind["erf"].risk
+    return Claim(
+        "… and normalisation, where lengths differ.",
+        f"{normalised:.4f} normalised, {alone:.4f} element-wise",
+        "Without any signal about the location, and a length uniform on {1, 2, 3}, the best guess is the mean of the "
+        "tokens. Its weight 1/L needs the length, which an attention that looks at one token at a time does not see.",
+        HOLDS if alone - normalised > blind["erf"].error + blind["softmax"].error else FAILS,
+    )
+
+
+def asymptotics_meet_experiments(rows: Sequence[figure3.Row]) -> Claim:
+    """Squares against lines, in standard errors."""
+    pairs = experiments(rows)
+    scores = [abs(pair.score) for pair in pairs]
+    inside = sum(score < _SURE for score in scores)
+    size = max(row.size or 0 for row in rows)
+    return Claim(
+        "The test error after learning from finite data has an exact limit.",
+        f"{inside} of {len(pairs)} experiments within three standard errors",
+        f"Empirical risk minimisation on drawn datasets with √(ND) = {size:,}, at the ridges that the theory found "
+        f"best, against the fixed point of the theory; the largest difference is {max(scores):.1f} standard errors. "
+        "Experiments of finite size have a bias of order 1/D, which is not removed here.",
+        HOLDS if inside == len(pairs) else PARTLY,
+    )
+
+
+class Pair(NamedTuple):
+    """Theory and experiment at one point."""
+
+    theory: figure3.Row
+    experiment: figure3.Row
+
+    @property
+    def score(self) -> float:
+        """Their difference in standard errors of both."""
+        runs = self.experiment.runs or 1
+        error = hypot(self.theory.error, self.experiment.error / sqrt(runs))
+        return (self.experiment.risk - self.theory.risk) / error
+
+
+def experiments(rows: Sequence[figure3.Row]) -> list[Pair]:
+    """Every experiment with the theory of the same point."""
+    theory = {(*_place(row), row.curve, row.alpha): row for row in rows if row.size is None}
+    return [
+        Pair(theory[(*_place(row), row.curve, row.alpha)], row)
+        for row in rows
+        if row.size is not None
+    ]
+
+
+def softmax_is_no_longer_optimal(rows: Sequence[figure3.Row]) -> Claim:
+    """The distance of the tuned learner to the optimum at the α that both were computed at."""
+    optimum = _curves(rows, BAYES)
+    gaps = []
+    for panel, learner in _curves(rows, "softmax").items():
+        best = optimum[panel]
+        known = sorted(best)
+        for alpha, row in learner.items():
+            floor = float(np.interp(np.log(alpha), np.log(known), [best[a].risk for a in known]))
+            gaps.append((row.risk - floor, row.error, panel, alpha))
+    above = [gap for gap in gaps if gap[0] > _SURE * gap[1]]
+    largest, error, (task, nu, _), alpha = max(gaps)
+    return Claim(
+        "With finite data softmax is no longer Bayes-optimal.",
+        f"up to {Estimate(largest, error)} above the optimum ({task}, ν = {nu:g}, α = {alpha:.2g})",
+        f"With its best ridges it lies above the Bayes optimum by more than three standard errors at {len(above)} of "
+        f"{len(gaps)} points; the optimum is interpolated between its own points.",
+        HOLDS if len(above) == len(gaps) else PARTLY if above else FAILS,
+    )
+
+
+def softmax_beats_linear(rows: Sequence[figure3.Row]) -> Claim:
+    """At every α, and where not."""
+    softmax, linear = _curves(rows, "softmax"), _curves(rows, "linear")
+    compared = [
+        (alpha, linear[panel][alpha].risk - row.risk, hypot(linear[panel][alpha].error, row.error))
+        for panel, learner in softmax.items()
+        for alpha, row in learner.items()
+        if alpha in linear[panel]
+    ]
+    wins = sum(gain > _SURE * error for _, gain, error in compared)
+    losses = [alpha for alpha, gain, error in compared if gain < -_SURE * error]
+    where = f" Linear is ahead at {len(losses)}, all with α ≤ {max(losses):.2g}." if losses else ""
+    best = max(gain for _, gain, _ in compared)
+    return Claim(
+        "It still does better than linear attention, at every amount of data.",
+        f"better at {wins} of {len(compared)} points, by up to {best:.3f}",
+        "Both with their best ridges; a difference counts from three standard errors on." + where,
+        FAILS if not wins else PARTLY if losses else HOLDS,
+    )
+
+
+def _curves(
+    rows: Sequence[figure3.Row], curve: str
+) -> dict[tuple[str, float, str], dict[float, figure3.Row]]:
+    """The converged points of one curve in each panel, by `α`."""
+    found: dict[tuple[str, float, str], dict[float, figure3.Row]] = {}
+    for row in rows:
+        computed = row.size is None and row.alpha < inf and row.result == figure3.CONVERGED
+        if computed and row.curve == curve:
+            found.setdefault(_place(row), {})[row.alpha] = row
+    return found
+
+
+def gradient_flow_finds_it(rows: Sequence[Any]) -> Claim:
+    """The ends of figure 4: nothing is left outside the teacher's directions."""
+    left = [max(abs(row.low), abs(row.high)) for row in rows if row.parameter in _OUTSIDE]
+    runs = sum(row.runs for row in rows if row.parameter == "m_kk")
+    moving = sum(row.unconverged for row in rows if row.parameter == "m_kk")
+    found = not moving and max(left) < _CLOSE
+    return Claim(
+        "Gradient flow from small random vectors finds the best attention.",
+        f"all {runs} runs came to rest, with at most {max(left):.1g} outside k*, v*"
+        if not moving
+        else f"{moving} of {runs} runs had not come to rest",
+        "Where the flow of the population risk ends, softmax and linear attention, both tasks.",
+        HOLDS if found else PARTLY,
+    )
+
+
+_OUTSIDE = ("m_kv", "m_vk", "R_kk", "R_kv", "R_vv")
+
+
+def traps_exist(rows: Sequence[Any]) -> Claim:
+    """The swapped minima of figure 5."""
+    trapped = [row for row in rows if row.point == figure5.MIS and row.kind == "minimum"]
+    well = {(*_place(row), row.attention): row.risk for row in rows if row.point == figure5.WELL}
+    worst = max(trapped, key=lambda row: row.risk - well[*_place(row), row.attention], default=None)
+    return Claim(
+        "It can also be trapped: there is a mismatched minimum, with k and v in each other's place.",
+        "none was found"
+        if worst is None
+        else f"risk {worst.risk:.3f} in place of {well[*_place(worst), worst.attention]:.3f} "
+        f"({worst.attention}, {worst.task}, ν = {worst.nu:g})",
+        f"Flows from k = v*, v = k*; at {len(trapped)} points all eigenvalues of the Hessian are positive where they "
+        "end, at a risk above the best.",
+        HOLDS if trapped else FAILS,
+    )

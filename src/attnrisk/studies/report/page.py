@@ -1,0 +1,179 @@
+"""The page itself: figures, tables and words put into one file that needs no other."""
+
+import base64
+import io
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from ...attention import CATALOGUE, family
+from .. import figures
+from ..figures.asking import Asking
+from ..figures.rows import BAYES, FLOOR, Row, as_csv
+from ..figures.style import context
+from ..numerics import fingerprint, versions
+from . import claims, sequence
+from .filling import fill
+from .tables import Standing, headline, standings
+
+FIGURES = ("2", "haystack", "4", "5", "3", "phases", "6", "7")
+
+_NAMES = {BAYES: "Bayes: nobody can do better", FLOOR: "any attention on single tokens: at best"}
+
+
+def write_report(path: Path, quick: bool, ask: Asking) -> Path:
+    """Compute everything, and write the page; what `ask` has a store for is computed once."""
+    begun = time.perf_counter()
+    if ask.store is not None:
+        fill(ask.store.path, quick, ask.progress)
+    drawn = {name: figures.make(name, quick, ask) for name in FIGURES}
+    parts = _parts(drawn, quick, ask)
+    parts["origin"] = _origin(quick, time.perf_counter() - begun)
+    parts["form"] = _FORMS[quick]
+    page = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(Template(page).substitute(parts), encoding="utf-8")
+    return path
+
+
+def _parts(drawn: dict[str, figures.Drawn], quick: bool, ask: Asking) -> dict[str, str]:
+    """What goes into the gaps of the page, by their names."""
+    tokens = sequence.sequence(ask)
+    learning = drawn["3"].rows
+    return {
+        "sequence": _sequence(tokens),
+        "headline": _headline(headline(ask)),
+        "league": _league(standings(quick, ask)),
+        "agreement": _agreement(claims.experiments(learning)),
+        "claims": _claims(_checked(drawn, ask)),
+        **{f"figure_{name}": _figure(figure, quick) for name, figure in drawn.items()},
+    }
+
+
+def _checked(drawn: dict[str, figures.Drawn], ask: Asking) -> list[claims.Claim]:
+    minima = [*drawn["2"].rows, *drawn["haystack"].rows]
+    learning = drawn["3"].rows
+    (measured,) = ask(claims.measured, [claims.DRAW], claims.Measured)
+    return [
+        claims.order_parameters(measured),
+        claims.softmax_is_bayes(minima),
+        claims.linear_falls_short(minima),
+        claims.growth_is_needed(drawn["haystack"].rows),
+        claims.normalisation_is_needed(drawn["2"].rows),
+        claims.asymptotics_meet_experiments(learning),
+        claims.softmax_is_no_longer_optimal(learning),
+        claims.softmax_beats_linear(learning),
+        claims.gradient_flow_finds_it(drawn["4"].rows),
+        claims.traps_exist(drawn["5"].rows),
+    ]
+
+
+def _svg(figure: Figure, name: str) -> str:
+    """The figure as an element of the page; its identifiers begin with its name, so that no two figures share one."""
+    file = io.StringIO()
+    with context(), mpl.rc_context({"svg.hashsalt": name}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    element = "<svg" + file.getvalue().partition("<svg")[2]
+    return re.sub(r' id="|href="#|url\(#', rf"\g<0>{name}-", element)
+
+
+def _sequence(tokens: list[sequence.Token]) -> str:
+    with context():
+        return _svg(sequence.plot(tokens), "sequence")
+
+
+def _figure(figure: figures.Drawn, quick: bool) -> str:
+    data = base64.b64encode(as_csv(figure.rows).encode()).decode()
+    link = f'<a download="{figure.stem}.csv" href="data:text/csv;base64,{data}">data</a>'
+    shortened = " <em>Quick form: fewer panels, curves and points than these words tell of.</em>"
+    words = f"{escape(figure.caption)}{shortened if quick else ''} {link}"
+    picture = _svg(figure.picture, figure.stem)
+    return f'<figure role="img" aria-label="{figure.stem}">{picture}<figcaption>{words}</figcaption></figure>'
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]], kind: str = "") -> str:
+    """A table; cells are text, and none is read as HTML."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(cells, "td") for cells in lines)
+    return f'<table class="{kind}"><thead>{line(head, "th")}</thead><tbody>{body}</tbody></table>'
+
+
+def _headline(rows: Sequence[Row]) -> str:
+    head = "attention", "least risk", "error", "above Bayes"
+    return _table(head, [_least(row) for row in rows], "numbers")
+
+
+def _least(row: Row) -> tuple[str, ...]:
+    name = _NAMES.get(row.attention, row.attention)
+    above = "" if row.attention == BAYES else f"{max(row.excess, 0.0):.6f}"
+    return name, f"{row.risk:.6f}", f"{row.error:.0e}", above
+
+
+def _league(standings: Sequence[Standing]) -> str:
+    """One column for each task; of softmax the gap is zero up to the error of quadrature."""
+    tasks = [f"{row.task}, ν = {row.nu:g}, L = {row.length}" for row in standings[0].rows]
+    head = "", "attention", "family", "weights grow", *tasks, *(["mean"] if len(tasks) > 1 else [])
+    lines = []
+    for place, each in enumerate(standings, start=1):
+        entry = CATALOGUE[each.name]
+        gaps = [_gap(row) for row in each.rows]
+        mean = [f"{max(each.gap, 0.0):.4f}"] if len(tasks) > 1 else []
+        traits = family(entry.attention), entry.growth
+        lines.append((str(place), each.name, *traits, *gaps, *mean))
+    return _table(head, lines, "numbers")
+
+
+def _gap(row: Row) -> str:
+    limit = "" if row.attained else ", as a limit"
+    return f"{max(row.excess, 0.0):.4f} ± {row.error + row.bayes_error:.0e}{limit}"
+
+
+def _agreement(pairs: Sequence[claims.Pair]) -> str:
+    head = "task", "ν", "α", "attention", "theory", "experiment", "standard errors apart"
+    return _table(head, [_compared(pair) for pair in pairs], "numbers")
+
+
+def _compared(pair: claims.Pair) -> tuple[str, ...]:
+    theory, experiment = pair
+    spread = f"{experiment.risk:.4f} ± {experiment.error:.4f} ({experiment.runs} runs)"
+    return (
+        theory.task,
+        f"{theory.nu:g}",
+        f"{theory.alpha:.3g}",
+        theory.curve,
+        f"{theory.risk:.4f} ± {theory.error:.4f}",
+        spread,
+        f"{pair.score:+.1f}",
+    )
+
+
+def _claims(found: Sequence[claims.Claim]) -> str:
+    return _table(("claim", "what was found", "how it was checked", "verdict"), found, "claims")
+
+
+def _origin(quick: bool, seconds: float) -> str:
+    command = "attnrisk report" if quick else "attnrisk report --full"
+    stood_on = ", ".join(f"{name} {version}" for name, version in versions().items())
+    now = datetime.now(UTC).strftime("%-d %B %Y, %H:%M UTC")
+    return escape(
+        f"Made by `{command}` on {now} in {seconds:.0f} s, stored answers included; {stood_on}; numerics "
+        f"{fingerprint()}."
+    )
+
+
+_FORMS = {
+    True: "This is the quick form: fewer points and smaller experiments than in the paper. "
+    "<code>attnrisk report --full</code> computes all of them.",
+    False: "This is the full form, at the paper's size.",
+}
