@@ -10,13 +10,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-all lint bench lock clean
+.PHONY: help report explore docs test test-all lint bench lock clean
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-15s %s\n", $$1, $$2 }'
 
-report: $(STAMP)  ## compute the report's figures into build/report
-	$(BIN)/attnrisk figure 2 --out build/report
+report: $(STAMP)  ## write build/report/report.html: the question, the figures, the answer
+	$(BIN)/attnrisk report --out build/report/report.html --store build/report/answers.sqlite
+
+explore: $(STAMP)  ## start the explorer, a page with sliders on this machine
+	$(BIN)/attnrisk explore
 
 test: lint  ## lint, then run the tests, but for the slow ones
 	$(PYTEST)
@@ -28,6 +31,9 @@ lint: $(STAMP)  ## check style (ruff) and types (mypy)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs: $(STAMP)  ## build the documentation into build/site, a warning being an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## measure running times
 	$(BIN)/python -m benchmarks.run

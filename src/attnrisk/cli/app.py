@@ -13,10 +13,13 @@ from .amp import amp
 from .attentions import attentions
 from .bayes import bayes
 from .erm import erm
+from .explore import explore
 from .figure import figure
 from .flow import flow
+from .judge import judge
 from .optimal import optimal
 from .population import population
+from .report import report
 from .simulate import simulate
 from .sweep import sweep
 
@@ -28,9 +31,12 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     optimal,
     simulate,
     amp,
+    judge,
     attentions,
     figure,
+    report,
     sweep,
+    explore,
 )
 
 app = typer.Typer(

@@ -1,0 +1,104 @@
+"""`attnrisk explore`."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import INTERRUPTED, read_whole
+
+_LARGEST_PORT = 65535
+_PATIENCE = 0.1  # seconds between looks whether the page is there
+
+# Nothing is sent anywhere, no browser is opened, no traceback is shown, no file is watched.
+_SETTINGS = {
+    "server.headless": "true",
+    "server.fileWatcherType": "none",
+    "server.showEmailPrompt": "false",
+    "browser.gatherUsageStats": "false",
+    "client.showErrorDetails": "none",
+    "client.showErrorLinks": "false",
+    "client.toolbarMode": "minimal",
+    "logger.hideWelcomeMessage": "true",
+    "logger.level": "warning",
+    "theme.base": "light",
+    "theme.primaryColor": "#0072b2",
+}
+
+
+def explore(
+    port: Annotated[
+        str, typer.Option(metavar="NUMBER", help="Where the page listens; it must be free.")
+    ] = "8501",
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Only this machine sees the page unless you change it."
+        ),
+    ] = "127.0.0.1",
+) -> None:
+    """Start a page with sliders on this machine, print its address, and serve it until Ctrl-C.
+
+    Example: attnrisk explore --port 8600
+    """
+    from .._check import Refusal
+
+    number = read_whole("port", port, 1, _LARGEST_PORT)
+    if find_spec("streamlit") is None:
+        raise Refusal("explore needs streamlit: pip install 'attnrisk[explorer]'")
+    _check_free(host, number)
+    threading.Thread(target=_announce, args=(host, number), daemon=True).start()
+    _serve(host, number)
+    raise typer.Exit(INTERRUPTED)
+
+
+def _check_free(host: str, port: int) -> None:
+    """Refuse an address on which nothing can listen."""
+    from .._check import refuse
+
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError):
+        raise refuse("host", repr(host), "an address of this machine") from None
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except PermissionError:
+            raise refuse("port", port, "one that you may open") from None
+        except OSError:
+            raise refuse("port", port, f"free on {host}, and {host} on this machine") from None
+
+
+def _announce(host: str, port: int) -> None:
+    """Print the address as soon as somebody answers there."""
+    name = f"[{host}]" if ":" in host else host
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while True:
+        try:
+            with direct.open(f"http://{name}:{port}/_stcore/health", timeout=1.0):
+                break
+        except OSError:
+            time.sleep(_PATIENCE)
+    typer.echo(f"attnrisk explorer: http://{name}:{port}  (Ctrl-C ends it)")
+    sys.stdout.flush()
+
+
+def _serve(host: str, port: int) -> None:
+    """Until a signal comes."""
+    from streamlit.web.cli import main
+
+    from .. import explorer
+
+    script = Path(explorer.__file__).with_name("script.py")
+    settings = _SETTINGS | {"server.address": host, "server.port": str(port)}
+    flags = [f"--{name}={value}" for name, value in settings.items()]
+    main(["run", str(script), *flags], standalone_mode=False)

@@ -1,0 +1,20 @@
+"""A verdict on any attention: a function of scores to weights is enough."""
+
+from .curves import Point
+from .family import normalised, recognise
+from .league import Standing, league
+from .tasks import Row
+from .traits import Traits
+from .verdict import Verdict, judge
+
+__all__ = [
+    "Point",
+    "Row",
+    "Standing",
+    "Traits",
+    "Verdict",
+    "judge",
+    "league",
+    "normalised",
+    "recognise",
+]

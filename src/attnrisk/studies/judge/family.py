@@ -1,0 +1,302 @@
+"""Which family a function belongs to, found by calling it.
+
+A candidate of each family is built from the function's values on one or two scores. The function belongs to a family
+if that candidate gives the same weights on sequences that it has not seen.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...attention import AbstractAttention, AbstractElementwise, AbstractKernel, General, attention
+from .words import few, reject, untraceable
+
+_LENGTHS = (1, 2, 3, 7)
+_SCALES = (0.1, 1.0, 5.0, 30.0, 1e3, 1e4)
+_LARGE = (
+    300.0  # scores that only a long k makes, and whose exponentials are in the range of numbers
+)
+_DRAWS = 16  # of each scale
+_SAME = 1e-9  # relative to the largest weight of a sequence: rounding is far below, other families far above
+
+# Scores whose kernels are known, near enough to any score that e^χ can be compared with e^rung in double precision.
+_SPACING, _FARTHEST = 200.0, 6e4
+
+# Where a function may bend: a slope that still jumps after so many halvings of an interval has a kink in it.
+_BENDS, _INTERVALS, _HALVINGS, _JUMP = 8.0, 256, 30, 1e-3
+
+_Function = Callable[[Any], Any]
+
+
+class RecognisedKernel(AbstractKernel):
+    """A function of whole sequences that is a normalised kernel: `log φ` is read off pairs of a score and a rung.
+
+    Rungs are scores where `φ` does not vanish, from `lowest` on at equal distances; `φ` is one at that nearest to zero.
+    """
+
+    name: ClassVar[str] = "kernel"
+    function: _Function = eqx.field(static=True)
+    lowest: float = eqx.field(static=True)
+    log_rungs: tuple[float, ...] = eqx.field(static=True)
+    constant: float = eqx.field(static=True)
+    features: tuple[float, ...] = eqx.field(static=True)
+
+    def log_phi(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
+        steps = jnp.round((jax.lax.stop_gradient(score) - self.lowest) / _SPACING)
+        steps = jnp.clip(steps, 0, len(self.log_rungs) - 1)
+        pairs = jnp.stack([score, self.lowest + _SPACING * steps], -1)
+        weights = jnp.vectorize(self.function, signature="(n)->(n)")(pairs)
+        known = jnp.asarray(np.array(self.log_rungs))[steps.astype(int)]
+        return known + _log(weights[..., 0]) - _log(weights[..., 1])
+
+    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
+        return self.function(scores)
+
+    def from_phi(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
+        """The weights as `φ` alone gives them."""
+        return AbstractKernel.__call__(self, scores)
+
+
+class RecognisedElementwise(AbstractElementwise):
+    """A function of whole sequences that acts on each score alone."""
+
+    name: ClassVar[str] = "element-wise"
+    function: _Function = eqx.field(static=True)
+    features: tuple[float, ...] = eqx.field(static=True)
+    free_bias: bool = eqx.field(static=True)
+    bias: float = eqx.field(static=True)
+
+    def weight(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.vectorize(self.function, signature="(n)->(n)")(score[..., None])[..., 0]
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """A function of scores that are cut where it would overflow."""
+
+    function: _Function
+    low: float
+    high: float
+
+    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
+        return self.function(jnp.clip(scores, self.low, self.high))
+
+
+def _log(weight: Array) -> Array:
+    """With a derivative that is 0, not NaN, where a weight vanishes."""
+    positive = weight > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, weight, 1.0)), -jnp.inf)
+
+
+def recognise(given: Any, name: str) -> AbstractAttention:
+    """The attention meant: one of the catalogue by its name, one of this package, or a function, of its family."""
+    if isinstance(given, str):
+        return attention(given)
+    if isinstance(given, type) or not callable(given):
+        reason = "it is a class: make one of it" if isinstance(given, type) else "it is no function"
+        raise reject(name, reason)
+    if isinstance(given, AbstractAttention):
+        check(given, name)
+        _check_log_phi(given, name)
+        return given
+    for length in _LENGTHS:
+        _check_shape(given, name, length)
+    function = _tamed(given)
+    check(function, name)
+    return _family_of(function)
+
+
+def normalised(phi: _Function) -> _Function:
+    """The attention `φ(χ)/Σφ` of a function `φ` of one score."""
+
+    def weights(scores: Array) -> Array:
+        kernel = jnp.vectorize(phi)(scores)
+        kernel = jnp.where(kernel < 0, jnp.nan, kernel)  # which `check` refuses
+        total = jnp.sum(kernel)
+        return jnp.where(total == 0, 0.0, kernel / jnp.where(total == 0, 1.0, total))
+
+    return weights
+
+
+def _tamed(function: _Function) -> _Function:
+    """The function, or where large scores overflow (or vanish all together, for a division by zero) with those clipped.
+
+    What is left of the kernels there is beyond the range of numbers.
+    """
+    large = np.geomspace(_LARGE, _SCALES[-1], _DRAWS)
+    below, above = (call(function, np.stack([side, 0.9 * side], -1)) for side in (-large, large))
+    apart = call(function, np.stack([large, -large], -1))
+    low = -_LARGE if np.isnan(below).any() else -np.inf
+    high = _LARGE if np.isnan(above).any() or np.isnan(apart).any() else np.inf
+    if not np.isfinite([low, high]).any():
+        return function
+    return Clipped(function, low, high)
+
+
+def check(function: _Function, name: str) -> None:
+    """Refuse what is not a finite function of `L` scores to `L` weights, or minds the order of the tokens."""
+    for length in _LENGTHS:
+        _check_shape(function, name, length)
+    rng = np.random.default_rng(0)
+    for length in _LENGTHS:
+        scores = _draw(rng, length)
+        _check_values(function, name, scores)
+        _check_order(function, name, scores, rng.permutation(length))
+
+
+def _draw(rng: np.random.Generator, length: int) -> np.ndarray:
+    """Sequences of all scales, the smallest first."""
+    scales = np.repeat(_SCALES, _DRAWS)[:, None]
+    return np.asarray(scales * rng.standard_normal((scales.size, length)))
+
+
+def _check_shape(function: _Function, name: str, length: int) -> None:
+    scores = jax.ShapeDtypeStruct((length,), np.float64)
+    try:
+        weights = jax.eval_shape(function, scores)
+    except Exception as error:  # whatever a stranger's function raises is told to whom it belongs
+        raise untraceable(name, error) from error
+    shape = getattr(weights, "shape", None)
+    if shape is None:
+        raise reject(name, f"it returns a {type(weights).__name__} in place of one array")
+    if shape != (length,):
+        raise reject(name, f"it makes an array of shape {shape} of {length} scores")
+    if weights.dtype != np.float64:
+        raise reject(
+            name, f"its weights are {weights.dtype}, where they must be float64, as its scores are"
+        )
+
+
+def _check_log_phi(given: AbstractAttention, name: str) -> None:
+    """Of a kernel, which hides a `log φ` that is not a number by giving no weight."""
+    if not isinstance(given, AbstractKernel):
+        return
+    scores = np.linspace(-_LARGE, _LARGE, 601)
+    wrong = np.isnan(np.asarray(jax.jit(given.log_phi)(scores)))
+    if wrong.any():
+        raise reject(name, f"its log φ is nan at the score {scores[np.argmax(wrong)]:g}")
+
+
+def _check_values(function: _Function, name: str, scores: np.ndarray) -> None:
+    weights, size = call(function, scores), np.abs(scores).max(-1, keepdims=True)
+    bad = np.isnan(weights) | (np.isinf(weights) & (size < _LARGE))  # exponentials may overflow
+    if not bad.any():
+        return
+    first = int(np.argmax(bad.any(-1)))
+    value = weights[first][bad[first]][0]
+    reason = f"it gives {value:g} for the scores {few(scores[first])}"
+    if (scores[first] < 0).all():
+        reason += ", which are all negative: is it a division by zero?"
+    raise reject(name, reason)
+
+
+def _check_order(function: _Function, name: str, scores: np.ndarray, order: np.ndarray) -> None:
+    weights, reordered = call(function, scores)[:, order], call(function, scores[:, order])
+    if same(weights, reordered):
+        return
+    with np.errstate(invalid="ignore"):
+        worst = float(np.nanmax(np.abs(weights - reordered)))
+    reason = (
+        "it treats tokens by their place: the same scores in another order get weights that differ by "
+        f"{worst:.2g}, while the relevant token may be at any place, so that it must be permutation-equivariant"
+    )
+    raise reject(name, reason)
+
+
+def call(function: _Function, scores: Any) -> np.ndarray:
+    """The weights of many sequences."""
+    return np.asarray(_call(function, jnp.asarray(scores, float)))
+
+
+@eqx.filter_jit
+def _call(function: _Function, scores: Array) -> Array:
+    return jax.vmap(function)(scores)
+
+
+def same(weights: np.ndarray, others: np.ndarray) -> bool:
+    """Whether two sets of weights are the same, each sequence by its largest weight."""
+    scale = np.abs(weights).max(-1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # both may be infinite
+        near = np.abs(weights - others) <= _SAME * scale
+    return bool(np.all(near | (weights == others)))
+
+
+def _family_of(function: _Function) -> AbstractAttention:
+    elementwise = _elementwise_of(function, ())
+    if _agrees(elementwise, function):
+        return _elementwise_of(function, kinks(elementwise.weight))
+    kernel = _kernel_of(function)
+    if kernel is not None and _agrees(kernel.from_phi, function):
+        return kernel
+    return General(function)
+
+
+def _elementwise_of(function: _Function, bends: Sequence[float]) -> RecognisedElementwise:
+    """The element-wise attention that the function would be, if it were one."""
+    return RecognisedElementwise(
+        function=function, features=_features(bends), free_bias=False, bias=0.0
+    )
+
+
+def _agrees(candidate: _Function, function: _Function) -> bool:
+    """On sequences of several lengths."""
+    rng = np.random.default_rng(1)
+    drawn = [_draw(rng, length) for length in (1, _LENGTHS[-1])]
+    return all(same(call(function, scores), call(candidate, scores)) for scores in drawn)
+
+
+def _kernel_of(function: _Function) -> RecognisedKernel | None:
+    """The kernel that the function would be, if it were one."""
+    every = np.arange(-_FARTHEST, _FARTHEST + _SPACING, _SPACING)
+    rungs = every[call(function, np.stack([every, every], -1))[:, 0] > 0]
+    if rungs.size < 2 or np.any(np.diff(rungs) != _SPACING):
+        return None
+    steps = call(function, np.stack([rungs[:-1], rungs[1:]], -1))
+    if not np.all(steps > 0):
+        return None
+    logs = np.append(0.0, np.cumsum(np.log(steps[:, 1]) - np.log(steps[:, 0])))
+    nearest = int(np.argmin(np.abs(rungs)))
+    logs -= logs[nearest]
+    alone = call(function, rungs[nearest, None, None])  # φ/(constant + φ), where φ is one
+    constant = 1.0 / float(alone[0, 0]) - 1.0
+    if constant < -_SAME:
+        return None
+    base = jnp.asarray(rungs[nearest])
+    bends = kinks(jax.vmap(lambda score: function(jnp.stack([score, base]))[0]))
+    return RecognisedKernel(
+        function=function,
+        lowest=float(rungs[0]),
+        log_rungs=tuple(logs.tolist()),
+        constant=constant if constant > _SAME else 0.0,
+        features=_features(bends),
+    )
+
+
+def _features(bends: Sequence[float]) -> tuple[float, ...]:
+    """Where quadrature panels meet; zero is where most attentions change their behaviour."""
+    return tuple(sorted({0.0, *bends}))
+
+
+def kinks(function: _Function) -> list[float]:
+    """Scores where the value or the slope of a function of one score jumps, by bisection of many intervals at once."""
+
+    @jax.jit
+    def look(x: Array) -> Array:
+        return jnp.stack(jax.jvp(function, (x,), (jnp.ones_like(x),)), -1)
+
+    edges = np.linspace(-_BENDS, _BENDS, _INTERVALS + 1) + 1e-3  # beside zero, where kinks are
+    low, high = edges[:-1], edges[1:]
+    scale = np.abs(look(low)).max(0) + 1e-300
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        at_low, at_middle, at_high = (np.asarray(look(x)) / scale for x in (low, middle, high))
+        left, right = (np.abs(at_middle - end).max(-1) for end in (at_low, at_high))
+        low, high = np.where(left >= right, low, middle), np.where(left >= right, middle, high)
+    jumps = np.abs((look(low) - look(high)) / scale).max(-1)
+    return [round(float(x), 6) for x in (low + high)[jumps > _JUMP] / 2]

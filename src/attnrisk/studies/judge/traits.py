@@ -1,0 +1,95 @@
+"""What an attention has and what it lacks, by numbers: normalisation, growth, a derivative."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...attention import AbstractAttention, AbstractElementwise, AbstractKernel, family
+from .family import call
+
+EXPONENTIAL, BOUNDED, SPARSE = "exponential", "bounded", "sparse"
+_DEGREES = {1.0: "linear", 2.0: "quadratic", 3.0: "cubic"}
+
+# Scores from which growth is measured, over two doublings: within the range of exponentials, and of their ratios.
+_FAR, _NEAR = 60.0, 8.0
+_SUM = 1e-9  # by which the weights of a sequence may miss one
+_SATURATED = 0.05  # a smaller gain of log φ from a doubling is that of a function with a bound
+_FASTER = (
+    1.5  # what an exponential gains from a doubling doubles each time, what a power gains stays
+)
+
+
+class Traits(NamedTuple):
+    """`normalised`: weights sum to one. `constant`: what a kernel adds to its sum. `slope`: whether it has a gradient
+    to learn by (`fine`, `flat` or `undefined`)."""
+
+    family: str
+    normalised: bool
+    constant: float
+    growth: str
+    slope: str
+
+    @property
+    def words(self) -> str:
+        """The family, in a phrase."""
+        if self.family == "kernel" and self.constant > 0:
+            return f"a normalised kernel with a constant beside its sum, growth: {self.growth}"
+        if self.family == "kernel":
+            return f"a normalised kernel φ(χ)/Σφ, growth of φ: {self.growth}"
+        if self.family == "element-wise":
+            return f"element-wise, no token sees another, growth: {self.growth}"
+        normalised = "normalised" if self.normalised else "not normalised"
+        return f"neither a kernel nor element-wise, permutation-equivariant, {normalised}, growth: {self.growth}"
+
+
+def traits(attention: AbstractAttention) -> Traits:
+    """Measured on random scores."""
+    constant = attention.constant if isinstance(attention, AbstractKernel) else 0.0
+    normalised = isinstance(attention, AbstractKernel) or _sums_to_one(attention)
+    return Traits(family(attention), normalised, constant, _growth(attention), _slope(attention))
+
+
+def _sums_to_one(attention: AbstractAttention) -> bool:
+    rng = np.random.default_rng(2)
+    sums = [call(attention, rng.standard_normal((16, length))).sum(-1) for length in (2, 3, 7)]
+    return bool(np.all(np.abs(np.array(sums) - 1.0) < _SUM))
+
+
+def _growth(attention: AbstractAttention) -> str:
+    """Of the faster of the two directions, since the sign of `k` is learned."""
+    sides = [_one_sided(attention, side) for side in (1.0, -1.0)]
+    if any(np.isposinf(logs).any() for logs in sides):
+        return SPARSE
+    found = [(logs[2] - logs[1], logs[1] - logs[0]) for logs in sides if np.isfinite(logs).all()]
+    last, first = max(found, default=(0.0, 0.0))
+    if last < _SATURATED:
+        return BOUNDED
+    if last > _FASTER * first:
+        return EXPONENTIAL
+    degree = (2 * last - first) / np.log(
+        2.0
+    )  # without the correction in 1/χ that lower powers make
+    return _DEGREES.get(round(degree, 1), f"like χ^{degree:.2g}")
+
+
+def _one_sided(attention: AbstractAttention, side: float) -> np.ndarray:
+    """The logarithm of a weight, relative to that of a small score, at a large one, and at twice and four times it."""
+    far = side * np.array([1.0, 2.0, 4.0])
+    with np.errstate(divide="ignore", invalid="ignore"):  # weights that vanish
+        if isinstance(attention, AbstractKernel):
+            return np.asarray(jax.jit(attention.log_phi)(jnp.asarray(_FAR * far)))
+        if isinstance(attention, AbstractElementwise):
+            return np.log(np.abs(call(attention, _FAR * far[:, None])[:, 0]))
+        beside = side * np.ones(3)
+        weights = call(attention, np.stack([_NEAR * far, beside, 0 * beside], -1))
+        return np.log(np.abs(weights[:, 0])) - np.log(np.abs(weights[:, 1]))
+
+
+def _slope(attention: AbstractAttention) -> str:
+    scores = jnp.asarray(np.random.default_rng(3).standard_normal((64, 3)))
+    slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(attention)))(scores))
+    if not np.isfinite(slopes).all():
+        return "undefined"
+    return "fine" if np.any(slopes != 0) else "flat"

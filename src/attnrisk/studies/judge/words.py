@@ -1,0 +1,42 @@
+"""What to say to someone whose function is not an attention that can be judged."""
+
+from typing import Any
+
+from ..._check import Refusal, refuse
+
+EXAMPLE = """\
+import jax.numpy as jnp
+def my_attention(scores):
+    weights = jnp.exp(scores - jnp.max(scores)); return weights / jnp.sum(weights)"""
+
+_ALLOWED = "a function of an array of L scores that returns an array of L weights, written with jax.numpy, such as"
+
+
+def reject(name: str, reason: str) -> Refusal:
+    """The exception to raise: what is wrong with the attention called `name`, and how to write one."""
+    return refuse("attention", f"{name} ({reason})", f"{_ALLOWED}\n{EXAMPLE}")
+
+
+def untraceable(name: str, error: Exception) -> Refusal:
+    """Why a function that jax could not follow is refused."""
+    import jax
+
+    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    said = f"{type(error).__name__}: {first[:100]}"
+    if isinstance(error, jax.errors.TracerArrayConversionError):
+        return reject(name, "it calls NumPy, which jax cannot follow: put jnp in place of np")
+    if isinstance(error, jax.errors.ConcretizationTypeError):
+        return reject(
+            name, "it looks at a number in Python, as `if` does: put jnp.where in its place"
+        )
+    if isinstance(error, AttributeError | ImportError) or "Tensor" in first or "torch" in first:
+        return reject(
+            name, f"it seems to be written for PyTorch or another library; it raised {said}"
+        )
+    return reject(name, f"it raised {said}")
+
+
+def few(values: Any) -> str:
+    """`[0.5, -1.2]`, at most four of them."""
+    shown = ", ".join(f"{float(value):.3g}" for value in values[:4])
+    return f"[{shown}{', …' if len(values) > 4 else ''}]"

@@ -1,0 +1,169 @@
+"""`attnrisk judge`: what is printed, what scripts read, and what is said of a function that cannot be judged."""
+
+import json
+
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.studies import judge as room
+from attnrisk.studies.judge import Point, Row, Standing, Traits, Verdict
+
+LINEAR = Traits("element-wise", False, 0.0, "linear", "fine")
+
+
+def row(task="spiked", nu=5.0, length="10", attained=True):
+    return Row(task, nu, length, ar.Estimate(0.6, 1e-12), ar.Estimate(0.35, 1e-13), attained)
+
+
+def verdict(name, **changes):
+    """A verdict without the work."""
+    fields = {
+        "name": name,
+        "traits": LINEAR,
+        "gap": ar.Estimate(0.25, 1e-12),
+        "rows": (row(), row("max", 2.0, "3", attained=False)),
+        "haystacks": (row(nu=9.21), row(nu=55.3, length="1000000")),
+        "fixed": row(),
+        "varied": row(length="2:0.5,18:0.5"),
+        "floors": (0.45, 0.04),
+        "with_bias": None,
+        "curves": (
+            Point("softmax", 1.0, ar.Estimate(0.7, 0.01), "converged", None),
+            Point(name, 1.0, ar.Estimate(0.9, 0.01), "steps over", "the values are approximate"),
+        ),
+        "flow": ar.Basins(3, 1, 1, np.array([0.5, 0.5, 0.5, 0.9, 0.7])),
+        "notes": (),
+    }
+    return Verdict(**fields | changes)
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """What the command gave to be judged."""
+    seen = []
+
+    def judge(attention, name=None, progress=None):
+        seen.append(attention)
+        return verdict(name)
+
+    monkeypatch.setattr(room, "judge", judge)
+    return seen
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A current folder with a module of the user's."""
+    (tmp_path / "mine_to_judge.py").write_text(
+        "import jax, numpy as np\n"
+        "attention = jax.nn.softmax\n"
+        "phi = lambda x: x**2\n"
+        "def numpy_only(x): return np.exp(x) / np.exp(x).sum()\n"
+    )
+    (tmp_path / "broken_to_judge.py").write_text("import no_such_library\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_json(run, judged, folder):
+    ran = run("judge", "mine_to_judge:attention", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    fields = json.loads(ran.out)
+    assert judged[0].__name__ == "softmax"
+    assert fields["gap"] == 0.25
+    assert fields["attention"] == "mine_to_judge:attention"
+    assert (fields["family"], fields["growth"], fields["normalised"]) == (
+        "element-wise",
+        "linear",
+        False,
+    )
+    assert [row["gap"] for row in fields["rows"]] == [0.25, 0.25]
+    assert [row["attained"] for row in fields["rows"]] == [True, False]
+    assert fields["lengths"]["cost"] == 0.0
+    assert [point["converged"] for point in fields["learning"]] == [True, False]
+    assert fields["flow"] == {
+        "matched": 3,
+        "mismatched": 1,
+        "unfinished": 1,
+        "risks": [0.5, 0.5, 0.5, 0.9, 0.7],
+    }
+    assert "lacks normalisation" in fields["verdict"]
+    assert fields["files"] == []
+
+
+def test_tables_and_words(run, judged):
+    ran = run("judge", "linear")
+    assert (ran.code, ran.err) == (0, "")
+    assert judged == ["linear"]
+    assert "linear: element-wise, no token sees another" in ran.out
+    assert "infimum, not attained" in ran.out
+    assert "! 0.90 ± 0.01 *" in ran.out  # neither converged nor to be trusted
+    assert "! NOT CONVERGED" in ran.out
+    assert "* the values are approximate" in ran.out
+    assert "finds the least risk in 3 of 5 runs" in ran.out
+    assert "1 came to rest elsewhere" in ran.out
+    assert "lacks normalisation" in " ".join(ran.out.split())
+
+
+def test_what_was_not_looked_at_is_said(run, monkeypatch):
+    bare = {"curves": None, "flow": None, "notes": ("Nothing is learned by descent.",)}
+    monkeypatch.setattr(room, "judge", lambda *given: verdict("hardmax", **bare))
+    out = run("judge", "hardmax").out
+    assert "Nothing is learned by descent." in out
+    assert "α = 1" not in out
+    assert "Gradient flow" not in out
+    assert json.loads(run("judge", "hardmax", "--json").out)["flow"] is None
+
+
+def test_a_risk_that_was_not_found_is_no_number(run, monkeypatch):
+    lost = Point("linear", 1.0, ar.Estimate(np.nan, np.nan), "steps over", None)
+    monkeypatch.setattr(room, "judge", lambda *given: verdict("linear", curves=(lost,)))
+    assert "nan" not in run("judge", "linear").out
+    assert json.loads(run("judge", "linear", "--json").out)["learning"][0]["test_risk"] is None
+
+
+def test_a_picture_where_it_is_asked_for(run, judged, tmp_path):
+    fields = json.loads(run("judge", "linear", "--out", str(tmp_path / "new"), "--json").out)
+    assert fields["files"] == [str(tmp_path / "new" / f"verdict.{kind}") for kind in ("pdf", "png")]
+    assert all(
+        (tmp_path / "new" / f"verdict.{kind}").stat().st_size > 5000 for kind in ("pdf", "png")
+    )
+
+
+def test_a_kernel_by_its_phi(run, judged, folder):
+    assert run("judge", "--kernel", "mine_to_judge:phi", "--json").code == 0
+    assert np.asarray(judged[0](np.array([1.0, 2.0]))).tolist() == [0.2, 0.8]
+
+
+def test_the_league(run, monkeypatch):
+    table = [Standing("linear", LINEAR, ar.Estimate(0.25, 1e-12), (row(),))]
+    monkeypatch.setattr(room, "league", lambda progress=None: table)
+    fields = json.loads(run("judge", "--all", "--json").out)
+    assert [standing["attention"] for standing in fields["rows"]] == ["linear"]
+    assert fields["rows"][0]["gap"] == 0.25
+    assert "0.250000 ± 1e-12" in run("judge", "--all").out
+
+
+REFUSED = {
+    "": "one MODULE:FUNCTION or NAME, or one --kernel, or --all",
+    "linear --all": "one MODULE:FUNCTION or NAME, or one --kernel, or --all",
+    "--all --out x": "left out with --all",
+    "linear --out mine_to_judge.py": "a folder, or a name that is free",
+    "liner": "did you mean linear?",
+    "no_such_module:f": "No module named 'no_such_module'",
+    "mine_to_judge:missing": "has no attribute 'missing'",
+    "broken_to_judge:f": "No module named 'no_such_library'",
+    ":f": "MODULE:FUNCTION",
+    "--kernel mine_to_judge": "MODULE:FUNCTION",
+    "mine_to_judge:numpy_only": "import jax.numpy as jnp",
+    "mine_to_judge:phi.missing": "has no attribute 'missing'",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_bad_input_is_one_line(run, folder, options):
+    ran = run("judge", *options.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Error: ")
+    assert ran.err.count("\n") == 1
+    assert REFUSED[options] in ran.err

@@ -1,0 +1,325 @@
+"""A verdict on any attention: families are told apart by calling, and words follow from numbers."""
+
+import importlib.util
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.attention import family
+from attnrisk.studies.judge import Verdict, league, normalised, recognise
+from attnrisk.studies.judge.curves import _OneElementwise, _OneGeneral, _OneKernel, groups
+from attnrisk.studies.judge.family import RecognisedKernel, kinks
+from attnrisk.studies.judge.paragraph import is_none, paragraph
+from attnrisk.studies.judge.tasks import FIXED, GRID, Question, answer
+from attnrisk.studies.judge.traits import traits
+from attnrisk.studies.judge.verdict import _notes
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FAMILIES = {"power_kernel": "kernel", "silu_gate": "element-wise", "unit_scores": "general"}
+
+
+@cache
+def recognised(name):
+    """An attention of the catalogue of which only the values were known."""
+    known = ar.attention(name)
+    return recognise(lambda scores: known(scores), name)
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.attention
+
+
+@pytest.mark.parametrize("name", ar.CATALOGUE)
+def test_the_catalogue_is_recognised_by_its_values(name):
+    entry, found = ar.CATALOGUE[name], recognised(name)
+    assert family(found) == family(entry.attention)
+    assert getattr(found, "constant", 0.0) == getattr(ar.attention(name), "constant", 0.0)
+    measured = traits(found)
+    assert measured.normalised == entry.normalised
+    assert measured.growth == {"—": "sparse"}.get(entry.growth, entry.growth)
+    assert measured.slope == ("flat" if name == "hardmax" else "fine")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_examples_are_recognised(name):
+    assert family(recognise(example(name), name)) == FAMILIES[name]
+
+
+def test_a_plain_softmax_has_the_bayes_risk():
+    found = recognised("softmax")
+    task = ar.SpikedSLR(5.0, 10)
+    assert float(ar.population_minimum(task, found).risk) == pytest.approx(
+        float(ar.bayes_risk(task)), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", ["softmax", "softplus"])
+def test_log_phi_up_to_a_constant(name):
+    scores = jnp.array([-2e4, -800.0, -99.0, -1.0, 0.0, 0.5, 101.0, 3e4])
+    (known, slopes), (found, found_slopes) = (
+        jax.jit(jax.vmap(jax.value_and_grad(it.log_phi)))(scores)
+        for it in (ar.attention(name), recognised(name))
+    )
+    assert np.ptp(np.asarray(known - found)) < 1e-9
+    np.testing.assert_allclose(found_slopes, slopes, atol=1e-9)
+
+
+def test_a_vanishing_kernel_has_no_nan():
+    found = recognised("relu")
+    scores = jnp.array([-1e3, -1.0, 0.0, 2.0])
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(found.log_phi)))(scores)
+    assert np.isneginf(values).tolist() == [True, True, True, False]
+    assert np.isfinite(slopes).all()
+
+
+def test_a_kernel_that_leans_on_its_neighbours_is_none():
+    """The control: a small departure from a family is seen."""
+
+    def leaning(scores):
+        return jax.nn.softmax(scores + 1e-6 * jnp.mean(scores) * scores)
+
+    def almost_alone(scores):
+        return jax.nn.sigmoid(scores) + 1e-6 * jnp.max(scores)
+
+    assert isinstance(recognise(leaning, "leaning"), ar.General)
+    assert isinstance(recognise(almost_alone, "almost alone"), ar.General)
+
+
+def test_a_kernel_that_overflows_is_taken_where_it_is_finite():
+    def naive(scores):
+        return jnp.exp(scores) / jnp.sum(jnp.exp(scores))
+
+    found = recognise(naive, "naive")
+    assert isinstance(found, RecognisedKernel)
+    assert "were cut" in " ".join(_notes(found, traits(found)))
+    assert _notes(recognised("softmax"), traits(recognised("softmax"))) == ()
+    task = ar.SpikedSLR(2.0, 3)
+    assert float(ar.population_minimum(task, found).risk) == pytest.approx(
+        0.352423268884, abs=1e-11
+    )
+
+
+def test_a_kernel_by_its_phi():
+    found = recognise(normalised(lambda score: jnp.maximum(score - 1.5, 0.0) ** 2), "φ")
+    assert isinstance(found, RecognisedKernel)
+    assert found.features == (0.0, 1.5) or found.features == (0.0,)
+    assert found.vanishes
+    with pytest.raises(ValueError, match="nan"):
+        recognise(normalised(lambda score: score), "φ")
+
+
+def test_kinks():
+    assert kinks(lambda x: jnp.maximum(x - 1.3, 0.0)) == pytest.approx([1.3], abs=1e-5)
+    assert kinks(lambda x: jnp.where(x > -0.7, 1.0, 0.0)) == pytest.approx([-0.7], abs=1e-5)
+    assert kinks(lambda x: jnp.tanh(4 * x)) == []
+
+
+def reject(name):
+    """Functions that are no attentions, and what is said of them."""
+
+    def torch_style(scores):
+        return scores.softmax(-1)
+
+    def numpy_only(scores):
+        return np.exp(scores) / np.exp(scores).sum()
+
+    def branches(scores):
+        return scores if scores.sum() > 0 else -scores
+
+    def column(scores):
+        return scores[:, None]
+
+    def pair(scores):
+        return scores, scores
+
+    def nothing(scores):
+        return None
+
+    def single(scores):
+        return jax.nn.softmax(scores.astype(jnp.float32))
+
+    def divides_by_zero(scores):
+        kept = jnp.maximum(scores, 0.0)
+        return kept / jnp.sum(kept)
+
+    def positional(scores):
+        return jax.nn.softmax(scores + jnp.arange(scores.size))
+
+    def raises(scores):
+        raise RuntimeError("out of coffee")
+
+    return locals()[name]
+
+
+REJECTED = {
+    "torch_style": "PyTorch",
+    "numpy_only": "NumPy",
+    "branches": "jnp.where",
+    "column": "shape",
+    "pair": "tuple",
+    "nothing": "NoneType",
+    "single": "float32",
+    "divides_by_zero": "nan .* division by zero",
+    "positional": "permutation-equivariant",
+    "raises": "out of coffee",
+}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_what_is_no_attention_is_explained(name):
+    with pytest.raises(ValueError, match=REJECTED[name]) as refused:
+        recognise(reject(name), name)
+    assert "import jax.numpy as jnp" in str(refused.value)
+    assert name in str(refused.value)
+
+
+def test_neither_a_class_nor_a_number_is_an_attention():
+    with pytest.raises(ValueError, match="class"):
+        recognise(ar.Softmax, "Softmax")
+    with pytest.raises(ValueError, match="no function"):
+        recognise(3, "3")
+    with pytest.raises(ValueError, match="did you mean softmax"):
+        recognise("softmx", "softmx")
+
+
+def test_what_is_a_module_of_ours_is_checked_too():
+    assert recognise(ar.Softplus(), "softplus") == ar.Softplus()
+    with pytest.raises(ValueError, match="nan"):
+        recognise(ar.Kernel(lambda score: jnp.log(score)), "log")
+
+
+def words(name):
+    """The paragraph, as if it were judged by one task."""
+    student, task = ar.attention(name), FIXED.problem
+    row, floor = answer(student, FIXED), ar.elementwise_floor(task)
+    cost = ar.Estimate(0.1, 0.0)
+    return paragraph(traits(student), row.gap, row, row, (floor, floor), None, cost)
+
+
+def test_the_paragraph_names_what_is_lacking():
+    linear, erf, softmax, softplus = map(words, ("linear", "erf", "softmax", "softplus"))
+    assert "lacks normalisation" in linear
+    assert "lacks exponential growth" in linear
+    assert f"{0.620690 - 0.457319:.4f} more" in linear  # section 9, less the floor
+    assert "lacks normalisation" in erf
+    assert "exponential" not in erf
+    assert "0.4573" in erf  # the floor
+    assert softmax.startswith("It lacks nothing")
+    assert softplus.startswith("It lacks exponential growth")
+    assert "linearly" in softplus
+    assert "lacks normalisation" not in softplus
+
+
+def test_no_gap_is_one_within_its_error():
+    assert is_none(ar.Estimate(1e-3, 5e-4))
+    assert is_none(ar.Estimate(5e-5, 0.0))
+    assert not is_none(ar.Estimate(1e-3, 1e-4))
+
+
+def test_curves_are_compiled_in_groups_of_a_family(rng):
+    scores = jnp.asarray(rng.standard_normal(3))
+    for name, kind in {"softplus": _OneKernel, "sparsemax": _OneGeneral}.items():
+        compared, alone = groups(ar.attention(name), name)
+        assert list(compared) == ["softmax", name]
+        assert list(alone) == ["linear"]
+        assert all(isinstance(member, kind) for member in compared.values())
+        for member in compared:
+            expected = ar.attention(member)(scores)
+            np.testing.assert_allclose(compared[member](scores), expected, rtol=1e-14)
+    compared, alone = groups(ar.Erf(), "erf")
+    assert list(compared) == ["softmax"]
+    assert list(alone) == ["linear", "erf"]
+    assert isinstance(alone["erf"], _OneElementwise)
+    np.testing.assert_allclose(alone["erf"](scores), ar.Erf()(scores), rtol=1e-14)
+    np.testing.assert_allclose(alone["linear"](scores), 1.0 + scores, rtol=1e-14)
+
+
+def test_one_of_several_has_the_risk_of_itself():
+    task, overlaps = ar.SpikedSLR(2.0, 3), ar.Overlaps(m_kk=0.7, m_vv=0.8, q_kk=1.2, q_vv=1.5)
+    compared, alone = groups(ar.Softplus(), "softplus")
+    for name, member in {**compared, **alone}.items():
+        expected = float(ar.population_risk(task, ar.attention(name), overlaps))
+        assert float(ar.population_risk(task, member, overlaps)) == pytest.approx(
+            expected, abs=1e-10
+        )
+
+
+def test_the_league_is_sorted(monkeypatch):
+    room = sys.modules["attnrisk.studies.judge.league"]
+    monkeypatch.setattr(room, "GRID", (Question("spiked", 2.0, "3"),))
+    seen = []
+    table = league(("linear", "softmax", "softplus"), lambda *step: seen.append(step))
+    assert [standing.name for standing in table] == ["softmax", "softplus", "linear"]
+    assert [done for _, done, _ in seen] == [1, 2, 3]
+    gaps = [float(standing.gap) for standing in table]
+    assert gaps == pytest.approx([0.0, 0.369829 - 0.352423, 0.461538 - 0.352423], abs=2e-6)
+
+
+def test_the_grid_has_both_tasks():
+    assert {question.task for question in GRID} == {"spiked", "max"}
+    assert len({question.nu for question in GRID}) > 2
+    assert len({question.length for question in GRID}) > 1
+
+
+def test_importing_the_package_loads_no_study():
+    code = """
+import sys, attnrisk
+assert not {"matplotlib", "distributed", "xarray"} & set(sys.modules)
+assert callable(attnrisk.judge) and callable(attnrisk.league)
+assert "matplotlib" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_verdict_on_an_example(name, tmp_path):
+    from attnrisk.studies.judge.picture import draw
+
+    verdict = ar.judge(example(name), name)
+    assert isinstance(verdict, Verdict)
+    assert verdict.traits.family == FAMILIES[name]
+    assert all(float(row.gap) > -3 * float(row.gap.error) for row in verdict.rows)
+    assert float(verdict.gap) > 1e-3
+    learned = {(point.attention, point.alpha) for point in verdict.curves}
+    assert learned == {(a, b) for a in ("softmax", "linear", name) for b in (1.0, 2.0, 4.0, 8.0)}
+    assert "It" in verdict.paragraph
+    if FAMILIES[name] == "general":
+        assert verdict.flow is None
+        assert "Gradient flow" in verdict.notes[0]
+    else:
+        assert verdict.flow.matched + verdict.flow.mismatched + verdict.flow.unfinished == 5
+    for file in draw(verdict, tmp_path):
+        assert file.stat().st_size > 5000
+
+
+@pytest.mark.slow
+def test_a_merged_learning_curve_is_that_of_its_member():
+    task, ridge = ar.SpikedSLR(5.0, 3), ar.Ridge(0.5, 0.5)
+    compared, _ = groups(ar.Softplus(), "softplus")
+    for name, member in compared.items():
+        merged, alone = (
+            ar.erm_asymptotics(task, it, 4.0, ridge, log2_points=5)
+            for it in (member, ar.attention(name))
+        )
+        assert float(merged.test_risk) == pytest.approx(float(alone.test_risk), abs=1e-6)
+        assert merged.converged
+        assert alone.converged
+
+
+@pytest.mark.slow
+def test_hardmax_is_not_learned():
+    verdict = ar.judge("hardmax")
+    assert verdict.curves is None
+    assert verdict.flow is None
+    assert "no gradient" in verdict.notes[0]
