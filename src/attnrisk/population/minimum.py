@@ -45,7 +45,8 @@ _SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
 _ROUGH = 5  # order of a search where an integral takes seconds
 _SCALES, _BIASES = 14, 25  # of a scan
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
-_AGREED = 1e-12  # between the light rule and the finest: no third one is asked
+_AGREED = 5e-11  # between the light rule and the finest: no third one is asked
+_FINENESS = 1.25  # of a light table, to agree so well
 
 
 class Minimum(eqx.Module):
@@ -148,7 +149,8 @@ class _Problem(NamedTuple):
     def search_plan(self) -> Plan:
         """How to integrate it many times: a smooth error moves the place of a minimum, but hardly its risk."""
         if _is_light(self.task, self.attention) and self.longest <= _LIGHT:
-            return light_plan(self.task, self.attention, self.longest, 0.0, self.longest)
+            fineness = _FINENESS if isinstance(self.task, AbstractSelected) else 1.0
+            return light_plan(self.task, self.attention, self.longest, 0.0, self.longest, fineness)
         return self.plan(self.longest, _ROUGH if self.is_slow else ORDERS[0], _SEARCHING)
 
     def plan(self, longest: float, order: int, randomisations: int) -> Plan:

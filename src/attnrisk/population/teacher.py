@@ -70,8 +70,11 @@ def light_selection(
     window = 6.0 * fineness**0.5 * sharpness
     low, top = -window - 3.2, window + float(np.log(longest))
     with jax.ensure_compile_time_eval():
-        u, weights = map(np.asarray, runaway_steps(low, top, rule.nodes))
+        u, weights = map(np.asarray, _steps(low, top, rule.nodes))
     return _soft(sharpness, u, weights, edges, order)
+
+
+_steps = jax.jit(runaway_steps, static_argnums=2)  # one compilation in place of one per operation
 
 
 def _hard(edges: np.ndarray, order: int) -> Selection:

@@ -24,7 +24,8 @@ from ...tasks import AbstractTask
 
 ALPHAS = (1.0, 2.0, 4.0, 8.0)
 REFERENCES: dict[str, AbstractAttention] = {"softmax": Softmax(), "linear": Linear()}
-_LOG2_POINTS = 6  # errors of about 0.01, in little time
+# Errors of about 0.01, in little time; a point of an attention without structure takes longer.
+_LOG2_POINTS, _LOG2_POINTS_OF_GENERAL = 6, 5
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,10 @@ def curve(task: AbstractTask, attention: AbstractAttention, name: str) -> list[P
     """Each fixed point with the ridges of the one before as a start."""
     start: Ridge | None = None
     points = []
+    general = isinstance(attention, AbstractGeneral)
+    log2_points = _LOG2_POINTS_OF_GENERAL if general else _LOG2_POINTS
     for alpha in ALPHAS:
-        found = tuned_erm_asymptotics(task, attention, alpha, log2_points=_LOG2_POINTS, start=start)
+        found = tuned_erm_asymptotics(task, attention, alpha, log2_points=log2_points, start=start)
         start = found.ridge if found.converged else None
         points.append(_point(found, name))
     return points

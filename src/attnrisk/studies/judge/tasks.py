@@ -37,7 +37,7 @@ GRID = tuple(
 
 # As many tokens and a signal that grows with them, so that the needle can be found in any haystack.
 _SIGNAL = 4.0
-_HAYSTACKS, _DRAWN_HAYSTACKS = (10, 1000, 10**6), (10, 100)
+_HAYSTACKS, _DRAWN_HAYSTACKS = (10, 1000, 10**6), (10, 50)
 
 # The same number of tokens on average, at a fixed length and at two very different ones.
 FIXED, VARIED = Question("spiked", 5.0, "10"), Question("spiked", 5.0, "2:0.5,18:0.5")

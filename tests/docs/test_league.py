@@ -1,0 +1,39 @@
+"""The table of docs/league.md is what `league` computes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import attnrisk as ar
+
+PAGE = Path(__file__).parents[2] / "docs" / "league.md"
+ROWS = {
+    cells[0]: cells[1:]
+    for line in PAGE.read_text(encoding="utf-8").splitlines()
+    if re.search(r"\d\.\d{4} \|", line)
+    for cells in [[cell.strip() for cell in line.strip("|").split("|")]]
+}
+
+
+def shown(standing):
+    """A row as the page has it."""
+    worst = max(standing.rows, key=lambda row: float(row.gap))
+    traits, gaps = standing.traits, (abs(float(standing.gap)), abs(float(worst.gap)))
+    where = f"{worst.task}, ν = {worst.nu:g}, L = {worst.length}" if gaps[0] > 1e-6 else ""
+    said = traits.family, "yes" if traits.normalised else "no", traits.growth
+    return [*said, *(f"{gap:.4f}" for gap in gaps), where]
+
+
+def test_everyone_is_there_and_in_order():
+    assert set(ROWS) == set(ar.CATALOGUE)
+    gaps = [float(row[3]) for row in ROWS.values()]
+    assert gaps == sorted(gaps)
+
+
+@pytest.mark.parametrize(
+    "names", [("softmax", "linear"), pytest.param(tuple(ROWS), marks=pytest.mark.slow)], ids=len
+)
+def test_rows(names):
+    for standing in ar.league(names):
+        assert shown(standing) == ROWS[standing.name]

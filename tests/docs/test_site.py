@@ -1,0 +1,114 @@
+"""The site builds without a warning, needs no network, and has everything on it."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import attnrisk as ar
+from attnrisk.cli.app import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+ROOMS = ("tasks", "attention", "population", "learning", "simulation", "studies", "studies.judge")
+# A file that a page would fetch from elsewhere; a link that a reader may follow is none.
+FETCHED = re.compile(r'<(?:script|img|link|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//')
+LARGEST_IMAGE = 250_000
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built strictly: a warning is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        check=True,
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+    )
+    return folder
+
+
+def test_every_page_is_there(site: Path) -> None:
+    pages = {page.relative_to(DOCS).with_suffix(".html") for page in DOCS.glob("**/*.md")}
+    assert pages <= {page.relative_to(site) for page in site.glob("**/*.html")}
+
+
+def test_nothing_is_fetched(site: Path) -> None:
+    for page in site.glob("**/*.html"):
+        assert not FETCHED.search(page.read_text(encoding="utf-8")), page.name
+    for sheet in site.glob("**/*.css"):
+        assert not re.search(r"url\(.?(?:https?:)?//", sheet.read_text(encoding="utf-8"))
+
+
+def test_formulas_are_drawn_by_the_browser(site: Path) -> None:
+    text = (site / "theory.html").read_text(encoding="utf-8")
+    source = (DOCS / "theory.md").read_text(encoding="utf-8")
+    assert text.count('<math display="block"') == source.count("$$") / 2
+    for page in site.glob("**/*.html"):
+        assert 'class="arithmatex"' not in page.read_text(encoding="utf-8"), page.name
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_public_name_is_in_the_reference(room: str, site: Path) -> None:
+    text = (site / "api" / f"{room.split('.')[-1]}.html").read_text(encoding="utf-8")
+    documented = set(re.findall(r'id="attnrisk\.[\w.]*?(\w+)"', text))
+    public = set(import_module(f"attnrisk.{room}").__all__)
+    assert public - documented <= {"CATALOGUE", "PRECISIONS"}
+
+
+def test_sections_are_links(site: Path) -> None:
+    text = (site / "api" / "learning.html").read_text(encoding="utf-8")
+    addresses = re.findall(r'href="\.\./theory\.html#([\w-]+)"', text)
+    theory = (site / "theory.html").read_text(encoding="utf-8")
+    assert addresses
+    assert all(f'id="{address}"' in theory for address in addresses)
+
+
+# What the pages say of the package.
+
+
+def words(page: str) -> set[str]:
+    """What stands between backticks."""
+    return set(re.findall(r"`([^`\n]+)`", (DOCS / page).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", [page.name for page in DOCS.glob("*.md")])
+def test_names_exist(page: str) -> None:
+    for name in re.findall(r"\bar\.(\w+)", " ".join(words(page))):
+        assert hasattr(ar, name), name
+
+
+def test_sections_named_in_the_code_exist() -> None:
+    theory = (DOCS / "theory.md").read_text(encoding="utf-8")
+    sections = set(re.findall(r"^##+ (\d(?:\.\d)?)\.? ", theory, re.MULTILINE))
+    for file in (ROOT / "src").glob("**/*.py"):
+        named = re.findall(
+            r"\bsections? (\d(?:\.\d)?)(?:,? (?:and|to) (\d(?:\.\d)?))?", file.read_text("utf-8")
+        )
+        assert {number for pair in named for number in pair if number} <= sections, file.name
+
+
+def test_checks_exist() -> None:
+    tests = "\n".join(
+        f"{file.relative_to(ROOT)}\n{file.read_text(encoding='utf-8')}"
+        for file in (ROOT / "tests").glob("**/*.py")
+    )
+    named = [word for word in words("checks.md") if word.startswith(("tests/", "test_"))]
+    assert len(named) > 20
+    for word in named:
+        assert (f"{word}\n" if word.endswith(".py") else f"def {word}(") in tests, word
+
+
+def test_every_command_is_listed() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", (DOCS / "commands.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(command.__name__ for command in COMMANDS)
+
+
+def test_images_are_small() -> None:
+    for image in (DOCS / "images").iterdir():
+        assert image.stat().st_size < LARGEST_IMAGE, image.name
