@@ -1,9 +1,7 @@
 """What each command answers, as a table and as JSON."""
 
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -182,19 +180,16 @@ def test_attentions_on_a_narrow_terminal(run, monkeypatch):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """A studies room that writes down what it is asked."""
+    """Figures that are written down in place of being drawn."""
     calls = []
 
-    def draw(name, out, quick, progress):
-        progress("points", 1, 2)
+    def draw(name, out, quick, ask):
+        assert ask.store is not None
+        ask.progress("points", 1, 2)
         calls.append((name, out, quick))
         return [out / "figure.png", out / "figure.csv"]
 
-    studies = ModuleType("attnrisk.studies")
-    studies.figures = ModuleType("attnrisk.studies.figures")
-    studies.figures.NAMES = ("2", "haystack")
-    studies.figures.draw = draw
-    monkeypatch.setitem(sys.modules, "attnrisk.studies", studies)
+    monkeypatch.setattr("attnrisk.studies.figures.draw", draw)
     return calls
 
 
@@ -209,6 +204,23 @@ def test_figure_json(run, drawn, tmp_path):
     assert fields["figure"] == "haystack"
     assert fields["files"] == [str(tmp_path / "figure.png"), str(tmp_path / "figure.csv")]
     assert drawn == [("haystack", tmp_path, True)]
+
+
+def test_report_is_quick_unless_told(run, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(
+        "attnrisk.studies.report.write_report",
+        lambda path, quick, ask: asked.append((path, quick, ask.store.path)),
+    )
+    place = tmp_path / "answers.sqlite"
+    ran = run("report", "--out", str(tmp_path / "page.html"), "--store", str(place))
+    assert (ran.code, ran.out) == (0, f"{tmp_path / 'page.html'}\n")
+    ran = run("report", "--full", "--json", "--store", str(place))
+    assert set(json.loads(ran.out)) == {"file", "seconds"}
+    assert asked == [
+        (tmp_path / "page.html", True, place),
+        (Path("build/report/report.html"), False, place),
+    ]
 
 
 # help and version

@@ -34,7 +34,11 @@ def test_it_is_small_and_executed_in_order(stored: nbformat.NotebookNode) -> Non
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
 
 
-def test_it_says_what_it_said(stored: nbformat.NotebookNode) -> None:
+@pytest.mark.slow
+def test_it_says_what_it_said(
+    stored: nbformat.NotebookNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # streamlit, where it was imported, leaves one
     fresh = NotebookClient(deepcopy(stored), timeout=600, kernel_name="python3").execute()
     for new, old in zip(fresh.cells, stored.cells, strict=True):
         assert kinds_of(new) == kinds_of(old)

@@ -44,6 +44,7 @@ def test_linear_flows_are_exact_in_one_step_and_inside_it():
     np.testing.assert_allclose(solution.ys.point, np.array(exact), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_order_three_and_dense_output():
     def slope(y):
         return -jax.grad(lambda y: jnp.sum(jnp.cosh(y)) + 0.5 * (y[0] * y[1]) ** 2)(y)

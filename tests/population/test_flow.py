@@ -65,7 +65,7 @@ def test_overlaps_move_as_the_seven_equations_say():
 
 @pytest.mark.parametrize(
     "attention",
-    [ar.Softmax(), pytest.param(ar.Linear(), marks=pytest.mark.slow)],
+    [pytest.param(ar.Softmax(), marks=pytest.mark.slow), ar.Linear()],
     ids=lambda a: a.name,
 )
 def test_follows_descent_on_vectors(attention):
@@ -130,6 +130,7 @@ def test_many_runs_reach_the_bayes_risk():
     assert np.all(flow.gradient_norm < 1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_depend_on_the_others():
     starts = jax.tree.map(lambda *leaves: np.array(leaves), START, OPTIMUM)
     both = ar.gradient_flow(TASK, ar.Linear(), starts, TIMES)
@@ -175,6 +176,7 @@ def test_selected_task():
     np.testing.assert_allclose(flow.end.m_kk, 1.5, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_says_why_it_stopped():
     short = ar.gradient_flow(TASK, ar.Linear(), START, [0.0, 1.0])
     assert short.result == "time over"

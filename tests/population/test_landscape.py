@@ -30,6 +30,7 @@ def test_curvature_against_differences_of_the_risk():
     assert found.eigenvalues[0] <= curvature <= found.eigenvalues[-1]
 
 
+@pytest.mark.slow
 def test_softmax_is_trapped_among_ten_tokens_and_not_among_three():
     trap = ar.mismatched_minimum(SPIKED, ar.Softmax())
     assert trap.kind == "minimum"

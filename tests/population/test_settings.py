@@ -52,6 +52,7 @@ def test_a_small_constant_one_is_caught_by_the_mismatched_minimum():
     assert path.risk[caught, -1].min() > path.risk[found, -1].max() + 1e-3
 
 
+@pytest.mark.slow
 def test_stochastic_runs_follow_their_seed():
     setting = replace(SETTINGS["stochastic"], steps=1000, record_every=500)
     first, again, other = (run_setting(setting, seed) for seed in (1, 1, 2))

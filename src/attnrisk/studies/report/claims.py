@@ -99,11 +99,15 @@ def linear_falls_short(rows: Sequence[Row]) -> Claim:
     return Claim(
         "Linear attention falls short of it.",
         f"up to {linear[place].risk / softmax[place].risk:.3g} times the risk of softmax "
-        f"({task}, ν = {nu:g}, L = {length})",
+        f"({task}, ν = {nu:.3g}, L = {_grouped(length)})",
         f"At {len(short)} of {len(linear)} points with a signal its least risk lies above the Bayes risk by more than "
         "the errors.",
         HOLDS if len(short) == len(linear) else PARTLY if short else FAILS,
     )
+
+
+def _grouped(length: str) -> str:
+    return f"{int(length):,}" if length.isdigit() else length
 
 
 def _place(row: Any) -> tuple[str, float, str]:
@@ -210,7 +214,7 @@ def softmax_beats_linear(rows: Sequence[figure3.Row]) -> Claim:
     ]
     wins = sum(gain > _SURE * error for _, gain, error in compared)
     losses = [alpha for alpha, gain, error in compared if gain < -_SURE * error]
-    where = f" Linear is ahead at {len(losses)}, all with α ≤ {max(losses):.2g}." if losses else ""
+    where = f" Linear is ahead at {len(losses)}, with α ≤ {max(losses):.2g}." if losses else ""
     best = max(gain for _, gain, _ in compared)
     return Claim(
         "It still does better than linear attention, at every amount of data.",
@@ -243,7 +247,8 @@ def gradient_flow_finds_it(rows: Sequence[Any]) -> Claim:
         f"all {runs} runs came to rest, with at most {max(left):.1g} outside k*, v*"
         if not moving
         else f"{moving} of {runs} runs had not come to rest",
-        "Where the flow of the population risk ends, softmax and linear attention, both tasks.",
+        "Where the flow of the population risk ends, for softmax and linear attention on the "
+        f"{' and the '.join(sorted({row.task for row in rows}))} task.",
         HOLDS if found else PARTLY,
     )
 

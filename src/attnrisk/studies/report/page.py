@@ -166,9 +166,9 @@ def _origin(quick: bool, seconds: float) -> str:
     command = "attnrisk report" if quick else "attnrisk report --full"
     stood_on = ", ".join(f"{name} {version}" for name, version in versions().items())
     now = datetime.now(UTC).strftime("%-d %B %Y, %H:%M UTC")
-    return escape(
-        f"Made by `{command}` on {now} in {seconds:.0f} s, stored answers included; {stood_on}; numerics "
-        f"{fingerprint()}."
+    return (
+        f"Made by <code>{command}</code> on {now} in {seconds:.0f} s, with what the store had; "
+        f"{escape(stood_on)}; numerics {fingerprint()}."
     )
 
 
