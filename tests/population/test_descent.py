@@ -202,7 +202,8 @@ def standard_errors_apart(one, two):
     return np.max(np.abs(mean_one - mean_two) / np.sqrt(variance_one + variance_two))
 
 
-@pytest.mark.parametrize("steps", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [4, 1])
 def test_law_is_that_of_whole_tokens(steps):
     """Twenty moments of five overlaps."""
     sample = reduced_tokens(jax.random.fold_in(KEY, 1), steps)

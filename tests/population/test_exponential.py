@@ -4,6 +4,7 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from attnrisk.population.exponential import ExponentialRosenbrock, Linearised, Moving, _phi
 

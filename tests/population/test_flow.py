@@ -140,6 +140,7 @@ def test_a_run_does_not_depend_on_the_others():
     assert np.shape(alone.end_time) == ()
 
 
+@pytest.mark.slow
 def test_stays_at_the_optimum():
     flow = ar.gradient_flow(TASK, ar.Softmax(), OPTIMUM, TIMES)
     assert flow.result == "converged"
