@@ -31,9 +31,8 @@ def test_everyone_is_there_and_in_order():
     assert gaps == sorted(gaps)
 
 
-@pytest.mark.parametrize(
-    "names", [("softmax", "linear"), pytest.param(tuple(ROWS), marks=pytest.mark.slow)], ids=len
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [("softmax", "linear"), tuple(ROWS)], ids=len)
 def test_rows(names):
     for standing in ar.league(names):
         assert shown(standing) == ROWS[standing.name]

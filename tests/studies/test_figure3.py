@@ -84,6 +84,7 @@ def test_ridges_start_from_the_last_that_converged(monkeypatch):
     assert [row.result for row in rows[1:]] == ["converged", "steps over", "converged", "converged"]
 
 
+@pytest.mark.slow
 def test_experiments_lie_on_the_theory():
     theory = ar.erm_asymptotics(ar.SpikedSLR(2.0, 3), ar.Linear(), 4.0, Ridge(0.6, 12.0), 0, 6)
     risk, error = float(theory.test_risk), float(theory.test_risk.error)
