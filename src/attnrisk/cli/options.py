@@ -107,10 +107,9 @@ def read_task(
 ) -> SpikedSLR | MaxSLR:
     """The task that the options describe."""
     from .._check import one_of, refuse
-    from ..tasks import MaxSLR, SpikedSLR, parse_lengths
+    from ..tasks import TASKS, SpikedSLR, parse_lengths
 
-    kinds = {kind.name: kind for kind in (SpikedSLR, MaxSLR)}
-    kind = kinds[one_of("task", name, kinds)]
+    kind = TASKS[one_of("task", name, TASKS)]
     law = parse_lengths(length)
     if spread is None:
         return kind(nu, law, noise)

@@ -25,20 +25,16 @@ from ..population import (
     random_starts,
 )
 from ..simulation import sample
-from ..tasks import MaxSLR, SpikedSLR, parse_lengths
+from ..tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
 
 # Lines that are not attentions: what nobody can beat, and what nobody who looks at one token at a time can.
 BAYES, FLOOR = "bayes", "element-wise floor"
 # With finite data, what nobody can beat, and what the best known algorithm reaches.
 OPTIMUM, REACHABLE = "best possible", "message passing"
 
-QUICK, SLOW, SLOWEST = (
-    "quick",
-    "slow",
-    "slowest",
-)  # lines to wait in, so that nobody waits for a slower one
+# Lines to wait in, so that nobody waits for a slower one.
+QUICK, SLOW, SLOWEST = "quick", "slow", "slowest"
 
-_TASKS: dict[str, type[SpikedSLR] | type[MaxSLR]] = {"spiked": SpikedSLR, "max": MaxSLR}
 _ROUNDING = 1e-14  # of a formula
 _TIMES = np.geomspace(0.1, 1e4, 80)
 _RUNS = 4  # of gradient flow from random vectors
@@ -56,7 +52,7 @@ class AbstractQuestion(ABC):
     @property
     def problem(self) -> SpikedSLR | MaxSLR:
         """The task itself."""
-        return _TASKS[self.task](self.nu, parse_lengths(self.length))
+        return TASKS[self.task](self.nu, parse_lengths(self.length))
 
     @property
     @abstractmethod

@@ -234,9 +234,9 @@ def own_noise(overlaps: Overlaps) -> float:
     return float(np.sqrt(max(float(overlaps.q_kk - overlaps.m_kk**2), 0.0)))
 
 
-def estimate(at_order: Callable[[int], Any], orders: tuple[int, int] = ORDERS) -> Estimate:
+def estimate(at_order: Callable[[int], Any]) -> Estimate:
     """The value at the finer order, with its distance from the coarser as error."""
-    return compared(*(at_order(order) for order in orders))
+    return compared(*(at_order(order) for order in ORDERS))
 
 
 def compared(coarse: Any, fine: Any) -> Estimate:

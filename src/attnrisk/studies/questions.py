@@ -15,7 +15,7 @@ from ..learning.optimal import optimisable
 from ..population import bayes_risk, population_minimum
 from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM, samplable, whole
-from ..tasks import AbstractTask, MaxSLR, SpikedSLR, parse_lengths
+from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
 
 Inputs = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -25,7 +25,6 @@ _INFIMUM = "infimum, not attained"
 _LARGEST_SEED = 2**32 - 1
 
 TASK = ("task", "nu", "length", "noise", "spread")
-_TASKS: dict[str, type[SpikedSLR | MaxSLR]] = {"spiked": SpikedSLR, "max": MaxSLR}
 
 
 class Question(NamedTuple):
@@ -64,7 +63,7 @@ def compiled_with(inputs: Inputs) -> tuple[Any, ...]:
 
 
 def _task(inputs: Inputs) -> AbstractTask:
-    name = one_of("task", inputs["task"], _TASKS)
+    name = one_of("task", inputs["task"], TASKS)
     law = parse_lengths(inputs["length"])
     if name == "spiked":
         return SpikedSLR(inputs["nu"], law, inputs["noise"], inputs["spread"])

@@ -6,6 +6,9 @@ from .max import MaxSLR
 from .spiked import SpikedSLR
 from .weighted import WeightedSLR
 
+# Those that words can ask for.
+TASKS: dict[str, type[SpikedSLR | MaxSLR]] = {"spiked": SpikedSLR, "max": MaxSLR}
+
 __all__ = [
     "AbstractPlanted",
     "AbstractSelected",

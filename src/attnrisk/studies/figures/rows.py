@@ -2,21 +2,16 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from ...attention import attention
 from ...population import bayes_risk, elementwise_floor, population_minimum
-from ...tasks import AbstractPlanted, AbstractSelected, MaxSLR, SpikedSLR, parse_lengths
+from ...tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
 
 # Two lines that are not attentions: what nobody can beat, and what nobody who looks at one token at a time can.
 BAYES, FLOOR = "bayes", "element-wise floor"
-
-_TASKS: dict[str, Callable[..., AbstractPlanted | AbstractSelected]] = {
-    "spiked": SpikedSLR,
-    "max": MaxSLR,
-}
 
 _CLOSED_FORM_ERROR = 1e-14  # rounding, in the formula of the element-wise floor
 
@@ -31,9 +26,9 @@ class Question:
     attention: str
 
     @property
-    def problem(self) -> AbstractPlanted | AbstractSelected:
+    def problem(self) -> SpikedSLR | MaxSLR:
         """The task itself."""
-        return _TASKS[self.task](self.nu, parse_lengths(self.length))
+        return TASKS[self.task](self.nu, parse_lengths(self.length))
 
     @property
     def label(self) -> str:

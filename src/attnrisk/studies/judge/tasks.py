@@ -8,9 +8,7 @@ from ...attention import AbstractAttention
 from ...estimate import Estimate
 from ...population import bayes_risk, population_minimum
 from ...population.risk import is_exact
-from ...tasks import MaxSLR, SpikedSLR, parse_lengths
-
-_KINDS: dict[str, type[SpikedSLR] | type[MaxSLR]] = {"spiked": SpikedSLR, "max": MaxSLR}
+from ...tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Question:
     @property
     def problem(self) -> SpikedSLR | MaxSLR:
         """The task itself."""
-        return _KINDS[self.task](self.nu, parse_lengths(self.length))
+        return TASKS[self.task](self.nu, parse_lengths(self.length))
 
 
 # Both tasks from faint to clear, over few tokens and many.
