@@ -8,16 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import attnrisk as ar
+from attnrisk.learning.asymptotics import population
 from attnrisk.learning.channel import Sequences, locate
-from attnrisk.learning.erm import (
-    RANDOMISATIONS,
-    _means,
-    _searched,
-    _student,
-    _target,
-    population,
-    starts,
-)
+from attnrisk.learning.erm import RANDOMISATIONS, starts
+from attnrisk.learning.step import mean_hats, new_orders, search_all, student_at
 from attnrisk.population.risk import as_arrays
 from benchmarks.population import Row
 
@@ -64,10 +58,10 @@ def _random_points(rng: np.random.Generator) -> tuple[Sequences, ...]:
 
 def _plain_step(x: Any, points: Any) -> Any:
     known = *as_arrays((TASK, ATTENTION)), points
-    located = tuple(locate(TASK, _student(x).k, group) for group in points)
-    total = _means(known, _student(x), located, _searched(known, x, None))[1]
+    located = tuple(locate(TASK, student_at(x).k, group) for group in points)
+    total = mean_hats(known, student_at(x), located, search_all(known, x, None))[1]
     means = jnp.stack([jnp.mean(part) for part in total[:6]])
-    return _target(ALPHA * means, jnp.array([RIDGE.k, RIDGE.v]))
+    return new_orders(ALPHA * means, jnp.array([RIDGE.k, RIDGE.v]))
 
 
 def tuned_curve() -> float:

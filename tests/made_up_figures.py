@@ -83,8 +83,9 @@ def made_up_plane(asked):
         for v in asked.ridges:
             result = "steps over" if k == v == asked.ridges[0] else "converged"
             risk = 0.5 + 0.05 * (log(k) ** 2 + log(v) ** 2)
-            rows.append(figure6.Row(*inputs, k, v, False, risk, 0.01, result, 0.5 / k))
-    return [*rows, figure6.Row(*inputs, 1.0, 1.0, True, 0.5, 0.01, "converged", 0.5)]
+            warning = "unstable" if k < 0.5 else None
+            rows.append(figure6.Row(*inputs, k, v, False, risk, 0.01, result, warning))
+    return [*rows, figure6.Row(*inputs, 1.0, 1.0, True, 0.5, 0.01, "converged", None)]
 
 
 def made_up_learned(asked):

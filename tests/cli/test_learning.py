@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.erm import ERMAsymptotics, Ridge
+from attnrisk.learning import ERMAsymptotics, Ridge
 
 OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}
 SMALL = "--nu 2 --length 2 --alpha 2"
@@ -36,6 +36,7 @@ def made_up(alpha, ridge, test_risk=0.6, result="converged"):
         identities=np.zeros(4),
         replicon=0.5 if result == "converged" else 2.0,
         unresolved=0.0,
+        jumps=0.0,
         slope=np.zeros(2),
     )
 
@@ -52,19 +53,19 @@ def learners(monkeypatch):
     def tuned(task, attention, alpha):
         return learned(task, attention, alpha, Ridge(0.25, 4.0))
 
-    monkeypatch.setattr("attnrisk.learning.erm.erm_asymptotics", learned)
-    monkeypatch.setattr("attnrisk.learning.tuning.tuned_erm_asymptotics", tuned)
+    monkeypatch.setattr("attnrisk.learning.erm_asymptotics", learned)
+    monkeypatch.setattr("attnrisk.learning.tuned_erm_asymptotics", tuned)
     optimum = ar.optimal_asymptotics(ar.SpikedSLR(2.0, 2), 2.0)
     monkeypatch.setattr("attnrisk.learning.optimal_asymptotics", lambda task, alpha: optimum)
 
 
 def test_erm_in_json(run, monkeypatch):
-    real = ar.learning.erm.erm_asymptotics
+    real = ar.erm_asymptotics
 
     def lighter(*given):
         return real(*given, log2_points=6)
 
-    monkeypatch.setattr("attnrisk.learning.erm.erm_asymptotics", lighter)
+    monkeypatch.setattr("attnrisk.learning.erm_asymptotics", lighter)
     fields = answer(
         run("erm", *SMALL.split(), "--attention", "linear", "--ridge-k", "0.5", "--json")
     )
@@ -131,7 +132,7 @@ class TestErm:
 
 def test_a_rival_is_told(run, monkeypatch):
     found = replace(made_up(2.0, Ridge(1.0, 1.0)), rivals=(made_up(2.0, Ridge(1.0, 1.0), 0.9),))
-    monkeypatch.setattr("attnrisk.learning.erm.erm_asymptotics", lambda *given: found)
+    monkeypatch.setattr("attnrisk.learning.erm_asymptotics", lambda *given: found)
     fields = answer(run("erm", *SMALL.split(), "--json"))
     assert [rival["test_risk"] for rival in fields["rivals"]] == [0.9]
     assert "0.900 ± 0.001" in run("erm", *SMALL.split()).out

@@ -7,9 +7,10 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.learning.channel import Order, Student, draw, hats, locate, sequences
-from attnrisk.learning.erm import _target
+from attnrisk.learning.erm import LOG2_POINTS, RANDOMISATIONS, Problem, distinct, starts
 from attnrisk.learning.proximal import Fitted
 from attnrisk.learning.selection import select, tabulate
+from attnrisk.learning.step import new_orders
 
 SPIKED = ar.SpikedSLR(2.0, 3)
 ONE = ar.Ridge(1.0, 1.0)
@@ -186,6 +187,39 @@ def test_vanishing_ridges(r):
     assert found.warning is not None
 
 
+STEEP = (ar.SpikedSLR(5.0, 3), ar.Softmax(), 1.2, ar.Ridge(0.09, 0.24))
+
+
+def test_samples_that_jump_between_minima_widen_the_error():
+    """One difference of the map, against the derivative in all six unknowns by differences."""
+    task, attention, alpha, ridge = STEEP
+    problem = Problem(task, attention, draw(task, LOG2_POINTS, RANDOMISATIONS, 0))
+    (settled, *_) = distinct([problem.settle(alpha, ridge, start) for start in starts(task, ridge)])
+    steps = 0.03 * np.abs(settled.x)
+    sides = [
+        [problem._searched(settled, settled.x + side * step) for side in (1.0, -1.0)]
+        for step in np.diag(steps)
+    ]
+    jacobian = np.array([above - below for above, below in sides]).T / (2.0 * steps)
+    whole = settled._replace(moved=settled.moved._replace(jacobian=jacobian))
+    found = problem.report(settled)
+    smooth, exact = (it.error(np.eye(6)[3]) for it in (settled, whole))
+    assert exact > 1.2 * smooth
+    assert abs(found.m_v.error / exact - 1) < 0.3
+    assert found.jumps > 0.05
+    assert "jump" in found.warning
+
+
+@pytest.mark.slow
+def test_the_error_is_the_scatter_between_seeds():
+    """Also where the risk is steep, and where it is not, no sample jumps."""
+    for problem, jumps in ((STEEP, True), ((SPIKED, ar.Softmax(), 4.0, ar.Ridge(1.0, 1.0)), False)):
+        found = [ar.erm_asymptotics(*problem, seed, 7) for seed in range(24)]
+        risks, errors = np.array([(float(it.test_risk), it.test_risk.error) for it in found]).T
+        assert abs(np.std(risks, ddof=1) / np.sqrt(np.mean(errors**2)) - 1) < 0.3
+        assert (np.mean([it.jumps for it in found]) > 0.05) == jumps
+
+
 @pytest.mark.slow
 def test_low_signal_and_low_ridges_come_with_a_warning():
     found = ar.erm_asymptotics(
@@ -269,10 +303,10 @@ def test_one_engine_for_the_bayes_optimum_too(name):
     total = jnp.stack([jnp.mean(part) for part in hats(task, student, seen, fitted)[:6]])
     # The normalisation of the spike, e^{-ν|k|²/2}, acts as a ridge.
     precision = jnp.array([1.0 + (alpha * task.nu if name == "spiked" else 0.0), 1.0])
-    moved = _target(alpha * total, precision)
+    moved = new_orders(alpha * total, precision)
     expected = [q_k, q_k, 1 - q_k, q_v, q_v, 1 - q_v]
     np.testing.assert_allclose(moved, expected, atol=4e-3)
-    wrong = _target(alpha * total, jnp.ones(2) * 1.5)
+    wrong = new_orders(alpha * total, jnp.ones(2) * 1.5)
     assert np.max(np.abs(wrong - np.array(expected))) > 0.02
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.erm import Ridge
+from attnrisk.learning import Ridge
 from attnrisk.studies.figures import figure3
 from attnrisk.studies.figures.asking import Asking
 from attnrisk.studies.figures.figure3 import REACHABLE, Grid, Row
@@ -29,7 +29,7 @@ def optimum():
 def learner(name, alphas=(0.5, 2.0, 6.0)):
     """A curve without the work, and its limit."""
     inputs = "spiked", 2.0, "3", name
-    known = 1e-3, "converged", 1.0, 1.0, 0.5
+    known = 1e-3, "converged", 1.0, 1.0
     curve = [Row(*inputs, alpha, 1 / (1 + alpha), *known) for alpha in alphas]
     return [*curve, Row(*inputs, inf, 0.1, 0.0, "converged")]
 
@@ -55,11 +55,11 @@ def test_learned_curve():
     limit, most, least = rows
     assert [row.alpha for row in rows] == [inf, 6.0, 2.0]
     assert limit.risk == pytest.approx(ar.linear_risk(ar.SpikedSLR(2.0, 3)), abs=1e-9)
-    assert limit.ridge_k is limit.replicon is None
+    assert limit.ridge_k is limit.warning is None
     for row in (most, least):
         assert row.result == "converged"
         assert row.error > 0
-        assert min(row.ridge_k, row.ridge_v, row.replicon) > 0
+        assert min(row.ridge_k, row.ridge_v) > 0
     assert limit.risk < most.risk < least.risk < 1.0
 
 
@@ -74,7 +74,7 @@ def test_ridges_start_from_the_last_that_converged(monkeypatch):
             ridge=Ridge(alpha, 1.0),
             converged=converged,
             result="converged" if converged else "steps over",
-            replicon=0.5,
+            warning=None,
         )
 
     monkeypatch.setattr(figure3, "tuned_erm_asymptotics", tuned)
@@ -91,7 +91,7 @@ def test_experiments_lie_on_the_theory():
     learners = (("linear", 0.6, 12.0),)
     trial = figure3.Trial("spiked", 2.0, "3", "experiment", 4.0, learners, 300, 3)
     (found,) = figure3.experiments(trial)
-    assert (found.curve, found.size, found.runs, found.replicon) == ("linear", 300, 3, None)
+    assert (found.curve, found.size, found.runs, found.warning) == ("linear", 300, 3, None)
     assert (found.ridge_k, found.ridge_v) == learners[0][1:]
     assert 0 < found.error < 0.1
     assert abs(found.risk - risk) < 3 * error + 3 * found.error
@@ -151,7 +151,7 @@ def test_an_infimum_is_not_a_failure(rows):
 
 
 def test_unstable_points_are_hollow(rows):
-    axes = figure3.plot([replace(rows[0], replicon=1.5), *rows[1:]]).axes[0]
+    axes = figure3.plot([replace(rows[0], warning="unstable"), *rows[1:]]).axes[0]
     (hollow,) = lines(axes, marker="o", fillstyle="none")
     assert list(hollow.get_xdata()) == [0.5]
 

@@ -297,7 +297,7 @@ def test_planes_mark_what_to_distrust():
         stars = [line for line in axes.lines if line.get_marker() == "*"]
         assert [list(line.get_xdata()) for line in stars] == [[1.0]]
     named = [text.get_text() for text in figure.legends[0].texts]
-    assert named == ["tuned ridges", "replica symmetry unstable", "not converged"]
+    assert named == ["tuned ridges", "replica symmetry fails", "not converged"]
 
 
 @pytest.mark.slow

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..attention import AbstractAttention
-    from ..learning import OptimalAsymptotics
-    from ..learning.erm import ERMAsymptotics
+    from ..learning import ERMAsymptotics, OptimalAsymptotics
     from ..tasks import AbstractTask
 
     Learn = Callable[[AbstractTask, AbstractAttention], ERMAsymptotics]
@@ -105,8 +104,7 @@ def erm(
 def _read_way(alpha: float, ridge_k: str | None, ridge_v: str | None, tune: bool) -> Learn:
     """How to learn: with the ridges given, or with the best."""
     from .._check import real, refuse
-    from ..learning.erm import Ridge, erm_asymptotics
-    from ..learning.tuning import tuned_erm_asymptotics
+    from ..learning import Ridge, erm_asymptotics, tuned_erm_asymptotics
 
     words = {"ridge_k": ridge_k, "ridge_v": ridge_v}
     given = {name: word for name, word in words.items() if word is not None}
@@ -154,6 +152,7 @@ def _fields(answer: Answer) -> dict[str, Any]:
         "result": found.result,
         "start": found.start,
         "replicon": found.replicon,
+        "jumps": found.jumps,
         "warning": found.warning,
         "overlaps": found.overlaps.as_dict(),
         "response": {"V_k": float(found.V_k), "V_v": float(found.V_v)},

@@ -1,6 +1,7 @@
 """Finite data, `α = N/D`: fixed points of the high-dimensional limit (sections 6 and 7 of docs/theory.md)."""
 
-from .erm import ERMAsymptotics, Ridge, erm_asymptotics
+from .asymptotics import ERMAsymptotics, Ridge
+from .erm import erm_asymptotics
 from .optimal import (
     FixedPoint,
     OptimalAsymptotics,

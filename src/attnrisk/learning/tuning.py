@@ -6,15 +6,14 @@ from jaxtyping import Float
 from .._check import real
 from ..attention import AbstractAttention, AbstractElementwise
 from ..tasks import AbstractTask
+from .asymptotics import ERMAsymptotics, Ridge, population
 from .channel import draw
 from .erm import (
     LOG2_POINTS,
     RANDOMISATIONS,
-    ERMAsymptotics,
     Problem,
-    Ridge,
     Start,
-    choose,
+    distinct,
     erm_asymptotics,
     learnable,
     starts,
@@ -72,11 +71,12 @@ class _Descent:
         ridge = Ridge(*np.exp(logs).tolist())
         tries = (self.last,) if self.last is not None else starts(self.problem.task, ridge)
         found = [self.problem.settle(self.alpha, ridge, start) for start in tries]
-        best = choose([report for report, _ in found])
+        best = distinct(found)[0]
         if not best.converged:
             return np.inf, np.zeros(2), 0.0
-        self.last = next(start for report, start in found if report.start == best.start)
-        return float(best.test_risk), best.slope * np.exp(logs), float(best.test_risk.error)
+        self.last = Start(best.start, best.x, best.displacements)
+        risk, by_unknowns = population(self.problem.task, self.problem.attention, best.x)
+        return risk, best.slope(by_unknowns) * np.exp(logs), best.error(by_unknowns)
 
     def run(self, logs: np.ndarray) -> np.ndarray:
         """Quasi-Newton steps within the bounds."""

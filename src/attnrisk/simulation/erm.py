@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from .._check import real, refuse
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel, Kernel
 from ..estimate import Estimate
-from ..learning.erm import Ridge
+from ..learning import Ridge
 from ..population.overlaps import Overlaps
 from ..population.risk import as_arrays, population_risk
 from ..tasks import AbstractTask

@@ -9,8 +9,14 @@ import jax
 from .._check import one_of, real, refuse
 from ..attention import AbstractAttention, attention
 from ..estimate import Estimate
-from ..learning import Ridge, erm_asymptotics, optimal_asymptotics, tuned_erm_asymptotics
-from ..learning.erm import ERMAsymptotics, learnable
+from ..learning import (
+    ERMAsymptotics,
+    Ridge,
+    erm_asymptotics,
+    optimal_asymptotics,
+    tuned_erm_asymptotics,
+)
+from ..learning.erm import learnable
 from ..learning.optimal import optimisable
 from ..population import bayes_risk, population_minimum
 from ..simulation import fit_amp, fit_erm, sample
@@ -100,7 +106,7 @@ def _learned(found: ERMAsymptotics) -> Answer:
     names = ("test_risk", "train_error", "objective", "m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
     return (
         _estimates(**{name: getattr(found, name) for name in names})
-        | {"replicon": float(found.replicon), "warning": found.warning or ""}
+        | {"replicon": found.replicon, "jumps": found.jumps, "warning": found.warning or ""}
         | _told(found.result, found.converged)
     )
 

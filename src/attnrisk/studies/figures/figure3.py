@@ -16,8 +16,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from ...attention import attention
 from ...estimate import Estimate
-from ...learning import FixedPoint, optimal_asymptotics, optimal_thresholds
-from ...learning.erm import Ridge
+from ...learning import FixedPoint, Ridge, optimal_asymptotics, optimal_thresholds
 from ...learning.tuning import tuned_erm_asymptotics
 from ...population import population_minimum
 from ...simulation import ERMFit, fit_erm, sample
@@ -34,7 +33,7 @@ Horizontal lines are what each attention has with infinite data. Black is the Ba
 jumps at α = 1. In the shaded hard phase message passing, the best fast algorithm known, stays on the grey line. \
 Softmax wins once there are data enough, but the two curves cross: with few data linear attention is as good or \
 slightly better, as figure3.csv tells with its errors. Bars are one standard error. A point is white inside where \
-replica symmetry is unstable, so that its risk is an approximation. Squares are experiments: the empirical risk \
+replica symmetry fails, so that its risk is an approximation. Squares are experiments: the empirical risk \
 minimised on drawn datasets, with the ridges of the theory, mean and standard deviation over a few datasets, the size \
 of which stands in the legend. A cross marks a point that did not converge. Ridges are tuned until the slope of the \
 risk in log r is below its standard error, so that those in figure3.csv are rough where the risk is flat. Lines are \
@@ -90,7 +89,7 @@ class Row:
     """A point of a curve, which is that of an attention, of the Bayes optimum, or of what algorithms reach.
 
     `alpha` is infinite where the row is the least population risk, or its infimum. Only learners have ridges
-    and a replicon; where that is above one, replica symmetry is unstable and the risk an approximation. Rows with a
+    and maybe a `warning`, which says why the risk is an approximation. Rows with a
     `size` are experiments: the mean over `runs` datasets with `√(ND) = size`, and as error their standard deviation.
     """
 
@@ -104,7 +103,7 @@ class Row:
     result: str
     ridge_k: float | None = None
     ridge_v: float | None = None
-    replicon: float | None = None
+    warning: str | None = None
     size: int | None = None
     runs: int | None = None
 
@@ -193,7 +192,7 @@ def learned(question: Curve) -> list[Row]:
         found = tuned_erm_asymptotics(task, student, alpha, 0, question.log2_points, start)
         row = _row(question, question.attention, alpha, found.test_risk, found.result)
         r_k, r_v = float(found.ridge.k), float(found.ridge.v)
-        rows.append(replace(row, ridge_k=r_k, ridge_v=r_v, replicon=float(found.replicon)))
+        rows.append(replace(row, ridge_k=r_k, ridge_v=r_v, warning=found.warning))
         start = found.ridge if found.converged else None
     return rows
 
@@ -251,8 +250,8 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         alpha, risk = _smooth(curve)
         axes.add_line(_line(name).through(alpha, risk))
         axes.add_collection(_bars(name, curve))
-        axes.add_line(_dots(name, [row for row in curve if not _is_unstable(row)], "full"))
-        axes.add_line(_dots(name, [row for row in curve if _is_unstable(row)], "none"))
+        axes.add_line(_dots(name, [row for row in curve if not row.warning], "full"))
+        axes.add_line(_dots(name, [row for row in curve if row.warning], "none"))
         measured = [row for row in rows if row.curve == name and row.size is not None]
         axes.add_collection(_bars(name, measured))
         axes.add_line(_squares(measured, line(name).colour))
@@ -291,10 +290,6 @@ def _is_moving(row: Row) -> bool:
     return row.result not in (CONVERGED, INFIMUM)
 
 
-def _is_unstable(row: Row) -> bool:
-    return row.replicon is not None and row.replicon >= 1.0
-
-
 def _bars(name: str, curve: Sequence[Row]) -> LineCollection:
     """One standard error up and down."""
     ends = [[(row.alpha, row.risk + side * row.error) for side in (-1, 1)] for row in curve]
@@ -302,7 +297,7 @@ def _bars(name: str, curve: Sequence[Row]) -> LineCollection:
 
 
 def _dots(name: str, curve: Sequence[Row], fill: Any) -> Line2D:
-    """The computed points, white inside where replica symmetry is unstable."""
+    """The computed points, white inside where replica symmetry fails."""
     x, y = np.reshape([(row.alpha, row.risk) for row in curve], (-1, 2)).T
     shape: dict[str, Any] = {"marker": "o", "markersize": 2.4, "fillstyle": fill}
     return Line2D(x, y, color=line(name).colour, linestyle="none", **shape)

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...attention import attention
-from ...learning.erm import ERMAsymptotics, Ridge, erm_asymptotics
+from ...learning import ERMAsymptotics, Ridge, erm_asymptotics
 from ...learning.tuning import tuned_erm_asymptotics
 from .asking import Asking
 from .rows import Question
@@ -22,8 +22,8 @@ STEM = "figure6"
 CAPTION = """\
 Test risk after learning from N = αD sequences of L = 3 tokens, D to infinity, over the plane of the two ridges, for \
 softmax (above) and linear attention (below), on the spiked task with ν = 2. The star is where the tuning of figure 3 \
-ends, which follows the derivative of the risk through the fixed point. Hatched: replica symmetry is unstable, so that \
-the risk is an approximation. A cross marks a point of the grid whose fixed point was not found. Contours are drawn \
+ends, which follows the derivative of the risk through the fixed point. Hatched: replica symmetry fails, so that the \
+risk is an approximation. A cross marks a point of the grid whose fixed point was not found. Contours are drawn \
 between the points of the grid, which figure6.csv holds with their errors. Risks above 1.2, worse than no answer at \
 all, share one colour.
 """
@@ -60,7 +60,7 @@ class Plane(Question):
 
 @dataclass(frozen=True)
 class Row:
-    """A point of a plane; `tuned` is the one where tuning ends. Above a replicon of one the risk is approximate."""
+    """A point of a plane; `tuned` is the one where tuning ends. `warning` says why the risk is approximate."""
 
     task: str
     nu: float
@@ -73,7 +73,7 @@ class Row:
     risk: float
     error: float
     result: str
-    replicon: float
+    warning: str | None
 
 
 def compute(quick: bool, ask: Asking) -> list[Row]:
@@ -109,7 +109,7 @@ def _row(asked: Plane, found: ERMAsymptotics, tuned: bool = False) -> Row:
     inputs = asked.task, asked.nu, asked.length, asked.attention, asked.alpha
     ridge = float(found.ridge.k), float(found.ridge.v)
     risk = float(found.test_risk.value), float(found.test_risk.error)
-    return Row(*inputs, *ridge, tuned, *risk, found.result, found.replicon)
+    return Row(*inputs, *ridge, tuned, *risk, found.result, found.warning)
 
 
 def plot(rows: Sequence[Row]) -> Figure:
@@ -134,10 +134,9 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> Any:
     grid = [row for row in rows if not row.tuned]
     k, v = (np.unique([getattr(row, name) for row in grid]) for name in ("ridge_k", "ridge_v"))
     risk = np.array([row.risk for row in grid]).reshape(k.size, v.size).T
-    replicon = np.array([row.replicon for row in grid]).reshape(k.size, v.size).T
     colours = axes.contourf(k, v, np.clip(risk, _LEVELS[0], _WORST), _LEVELS, cmap=_MAP)
     axes.contour(k, v, risk, _LEVELS[::2], colors=INK, linewidths=0.3)
-    unstable = np.where(replicon >= 1.0, 1.0, 0.0)
+    unstable = np.array([float(row.warning is not None) for row in grid]).reshape(k.size, v.size).T
     if unstable.any():
         axes.contourf(k, v, unstable, [0.5, 1.5], colors="none", hatches=["////"])
     axes.add_line(_marks("*", [row for row in rows if row.tuned]))
@@ -155,8 +154,8 @@ def _marks(marker: str, rows: Sequence[Row] = (), label: str = "") -> Line2D:
 
 def _legend(rows: Sequence[Row]) -> list[Any]:
     handles: list[Any] = [_marks("*", label="tuned ridges")]
-    if any(row.replicon >= 1.0 for row in rows):
-        handles.append(Patch(facecolor="none", hatch="////", label="replica symmetry unstable"))
+    if any(row.warning for row in rows):
+        handles.append(Patch(facecolor="none", hatch="////", label="replica symmetry fails"))
     if any(row.result != CONVERGED for row in rows):
         handles.append(_marks("x", label="not converged"))
     return handles

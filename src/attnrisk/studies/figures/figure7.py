@@ -11,8 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from ...attention import CATALOGUE, attention
-from ...learning import optimal_asymptotics
-from ...learning.erm import ERMAsymptotics
+from ...learning import ERMAsymptotics, optimal_asymptotics
 from ...learning.tuning import tuned_erm_asymptotics
 from .asking import Asking
 from .rows import BAYES, Curve, Question
@@ -24,7 +23,7 @@ CAPTION = """\
 Test risk after learning from N = αD sequences, D to infinity, with the two ridges of least test risk, for the \
 attentions of the catalogue that have a gradient, on the spiked task with ν = 5, with L = 3 and L = 10 tokens. Black \
 is the Bayes optimum. Solid lines are normalised kernels, dashed ones act on each token alone, dotted ones are \
-neither. Points are white inside where the risk is an approximation: replica symmetry is unstable, or the samples have \
+neither. Points are white inside where the risk is an approximation: replica symmetry fails, or the samples have \
 their minimum at a kink of the attention. A cross marks a point that did not converge, and no line goes through it. \
 Biases are not learned: erf and sigmoid have theirs at zero. figure7.csv holds errors, ridges and what is approximate.
 """

@@ -17,8 +17,7 @@ from ...attention import (
     Softmax,
 )
 from ...estimate import Estimate
-from ...learning import Ridge
-from ...learning.erm import ERMAsymptotics
+from ...learning import ERMAsymptotics, Ridge
 from ...learning.tuning import tuned_erm_asymptotics
 from ...tasks import AbstractTask
 
