@@ -26,7 +26,6 @@ MOST_SEQUENCES, LARGEST_DIM = 10**8, 10**8
 _MOST_EXACT = 8  # lengths with a group each; of more, those of like size share one, padded
 _CACHED = 2**22  # bytes of a block that its second product finds in the cache of one core
 _MOST_SLICES = 64  # of the rows, in the transposed product on an accelerator
-_FEW = 2  # columns that are sooner multiplied one by one than together
 _STORED = {"f": float, "i": np.int32, "u": np.uint32}  # labels, lengths and keys of a sequence
 _BURST = 2**28  # bytes of a block that is drawn anew on an accelerator, which launches slowly
 
@@ -48,7 +47,7 @@ class Block(eqx.Module):
         """`X w/√D` of several vectors, summed in the precision of the tokens."""
         rows = self.tokens.reshape(-1, self.tokens.shape[-1])
         vectors = (vectors / jnp.sqrt(rows.shape[-1])).astype(rows.dtype)
-        if len(vectors) > _FEW:
+        if len(vectors) > _few():
             found = jnp.matmul(rows, vectors.T, precision="highest")
         else:
             each = [jnp.matmul(rows, vector, precision="highest") for vector in vectors]
@@ -62,10 +61,15 @@ class Block(eqx.Module):
         if (slices := _slices(rows.shape[0])) > 1:
             cut = (each.reshape(slices, -1, each.shape[-1]) for each in (rows, fields))
             return jnp.sum(jnp.einsum("prd,prc->pcd", *cut, precision="highest").astype(float), 0)
-        if fields.shape[1] > _FEW:
+        if fields.shape[1] > _few():
             return jnp.matmul(fields.T, rows, precision="highest").astype(float)
         each = [jnp.matmul(column, rows, precision="highest") for column in fields.T]
         return jnp.stack(each).astype(float)
+
+
+def _few() -> int:
+    """Columns that are sooner multiplied one by one than together; an accelerator reads the tokens once for all."""
+    return 2 if jax.default_backend() == "cpu" else 4
 
 
 def _slices(rows: int) -> int:
