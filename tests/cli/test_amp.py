@@ -48,14 +48,14 @@ def test_an_unfinished_path_is_marked(run):
 
 
 def test_an_interrupt_leaves_what_there_is(run, monkeypatch):
-    step = amp._step
+    step = amp.advance
 
     def interrupted(*given):
         if float(given[-1].messages.variances[1]) < 0.5:
             raise KeyboardInterrupt
         return step(*given)
 
-    monkeypatch.setattr(amp, "_step", interrupted)
+    monkeypatch.setattr(amp, "advance", interrupted)
     ran = run("amp", *SMALL, "--json")
     assert ran.code == 130
     assert json.loads(ran.out)["converged"] is False

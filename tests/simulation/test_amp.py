@@ -265,16 +265,16 @@ def test_damping_moves_the_path_but_not_its_end():
 
 
 def test_a_step_that_takes_back_the_one_before_is_shortened():
-    from attnrisk.simulation import amp
+    from attnrisk.simulation import messages as one
 
     def state(step):
-        messages = amp.Messages(jnp.zeros((2, 4)), jnp.ones(2), ())
-        return amp.State(messages, jnp.asarray(step), jnp.zeros(()), jnp.ones(()))
+        messages = one.Messages(jnp.zeros((2, 4)), jnp.ones(2), ())
+        return one.State(messages, jnp.asarray(step), jnp.zeros(()), jnp.ones(()))
 
     back = np.array([[1.0, 0, 0, 0], [0, 1.0, 0, 0]])
     across = back[::-1]
     damping = [
-        float(amp._damping(state(back), jnp.asarray(step), jnp.zeros(())))
+        float(one._damping(state(back), jnp.asarray(step), jnp.zeros(())))
         for step in (-back, across, back)
     ]
     assert damping == [0.5, 0.0, 0.0]
@@ -343,9 +343,9 @@ def test_an_interrupt_leaves_the_estimates_so_far():
 
 def test_divergence_leaves_the_last_good_estimates(monkeypatch):
     """No dataset is known that still diverges: the prior is made to pull `k` away from the data."""
-    from attnrisk.simulation import amp
+    from attnrisk.simulation import messages as one
 
-    monkeypatch.setattr(amp, "_normalisation", lambda task, alpha: -20.0 * alpha)
+    monkeypatch.setattr(one, "_normalisation", lambda task, alpha: -20.0 * alpha)
     jax.clear_caches()
     found = ar.fit_amp(_draw(SPIKED_NOISY, 2.0, 100))
     jax.clear_caches()

@@ -29,8 +29,8 @@ _LONGEST = {SpikedSLR: 32, MaxSLR: 32}
 _TOLERANCE = 1e-8  # of a step of the map, relative
 _PLAIN_STEPS, _MOST_STEPS = 6, 80
 _FAR = 0.05  # a step after which all minima are searched for again
-# After so many searches, it is enough that the map moves by no more than so many standard errors.
-_SEARCHES, _JUMP = 4, 2.0
+# Standard errors that the map may still move by: in the first searches, and after so many.
+_SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
 _FARTHEST, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
 _LEAST = 1e-20  # of q − m², which is zero where an attention does not look at its scores
 _NO_OWN = 1e-12  # a q − m² that is none
@@ -106,13 +106,15 @@ class Problem(NamedTuple):
             moved = jax.tree.map(np.asarray, moved)
             if _is_small(moved.target - x, x):
                 # Fixed; but is every sample at its lowest minimum? If not, on from there. A sample that has two
-                # equally low ones jumps at every step, and may, as long as that is little beside the sampling.
+                # equally low ones jumps at every step, and may, if that is little beside the sampling; its share is in
+                # the error.
                 chi = search_all(known, as_arrays(x), chi)
                 moved = jax.tree.map(np.asarray, move(known, as_arrays(x), chi, numbers)[1])
                 searches += 1
                 jump = np.abs(moved.target - x)
                 noise = np.std(moved.spread, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
-                if np.all(jump <= (_TOLERANCE if searches < _SEARCHES else _JUMP * noise)):
+                most = _SLIGHT if searches < _SEARCHES else _JUMP
+                if np.all(jump <= np.maximum(_TOLERANCE, most * noise)):
                     result = CONVERGED
                     break
             ahead = _stepped(x, moved, newton or step >= _PLAIN_STEPS)

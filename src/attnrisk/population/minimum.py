@@ -39,6 +39,7 @@ from .risk import (
 _CHEAP, _CHEAP_TABLE = 8.0, 4.0
 # A light rule serves the search up to this length of k, where the attention is analytic and the table not too deep.
 _LIGHT, _LIGHT_TOKENS = 16.0, 1000
+_LIGHT_TABLE = 8.0  # a first reach with a table, whose price is the square of it
 _LONGEST = 1e3
 _FLAT = 1e-9  # a longer k that gains less than this gains nothing
 _SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
@@ -105,8 +106,11 @@ def _reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, .
 def _searched(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
     """Those of the lengths that a search visits: the shorter ones cost a light rule little more than no time."""
     reaches = _reaches(task, attention)
-    light = _is_light(task, attention)
-    return tuple(reach for reach in reaches if not light or reach >= _LIGHT)
+    if not _is_light(task, attention):
+        return reaches
+    if isinstance(task, AbstractSelected):
+        return _LIGHT_TABLE, *reaches[1:]
+    return tuple(reach for reach in reaches if reach >= _LIGHT)
 
 
 def _is_light(task: AbstractTask, attention: AbstractAttention) -> bool:

@@ -1,39 +1,62 @@
-"""The minimum of a smooth function of one number that is cheap to call and has no derivative at hand."""
+"""The minimum of a smooth function of one number that takes long to call and has no derivative at hand."""
 
 import math
 from collections.abc import Callable
 
+import numpy as np
+
+_THROUGH = 5  # points that a polynomial goes through
 _LONGEST_STEP = 3.0  # in units of the stencil
 _SHRINK = 8.0
-_FINEST = 1e-3  # of the first stencil: the third derivative then counts a millionth, and rounding still little
+_FINEST = 1e-3  # of the first stencil
 _MOST_ROUNDS = 60
 _LEAST_GAIN = 1e-14  # less is rounding, on which a flat function would drift
-_LAST_GAIN = 1e-13  # of a Newton step, after which the next gains less than rounding
+_LAST_GAIN = 1e-13  # that a polynomial promises: not worth a call
 
 
 def polish(function: Callable[[float], float], start: float, radius: float) -> tuple[float, float]:
     """Where the function is least near `start`, and its value there.
 
-    Newton's method on central differences over a stencil of size `radius`, which shrinks once the steps are small
-    against it. Some twenty calls; never worse than `start`.
+    Each step goes to the minimum of the polynomial through the nearest points, and adds one more. A stencil around the
+    best of them, of size `radius` at first, is there for a function that is no polynomial, as at a kink: it shrinks
+    once steps do not help. Some eight calls; never worse than `start`.
     """
-    x, lowest, size = start, function(start), radius
+    seen = {start: function(start)}
+    x, size = start, radius
     for _ in range(_MOST_ROUNDS):
-        ahead, behind = function(x + size), function(x - size)
-        candidates = [(ahead, x + size), (behind, x - size)]
-        curvature, step = ahead + behind - 2 * lowest, _LONGEST_STEP
-        if 0 < curvature < math.inf:
-            step = (behind - ahead) / (2 * curvature)
-            step = max(-_LONGEST_STEP, min(_LONGEST_STEP, step))
-            candidates.append((function(x + step * size), x + step * size))
-        best = min(candidates)
-        gain, moved = lowest - best[0], best[0] < lowest - _LEAST_GAIN
-        if moved:
-            lowest, x = best
-            if abs(step) < 0.5 and gain < _LAST_GAIN:
+        for side in (x + size, x - size):
+            if side not in seen:
+                seen[side] = function(side)
+        before, step = seen[x], math.inf
+        x = min(seen, key=lambda at: (seen[at], at))
+        while (found := _lowest(seen, x, size)) is not None:
+            ahead, promise = found
+            if promise < _LAST_GAIN:
+                return x, seen[x]
+            seen[ahead] = function(ahead)
+            step = abs(ahead - x) / size
+            if seen[ahead] >= seen[x] - _LEAST_GAIN:
                 break
-        if not moved or abs(step) < 0.5:
+            x = ahead
+        if step < 0.5 or seen[x] >= before - _LEAST_GAIN:
             if size <= _FINEST * radius:
                 break
             size = max(size / _SHRINK, _FINEST * radius)
-    return x, lowest
+    return x, seen[x]
+
+
+def _lowest(seen: dict[float, float], best: float, size: float) -> tuple[float, float] | None:
+    """Where the polynomial through the points around the best is least, and by how much; if it is anywhere near."""
+    near = sorted((x for x in seen if math.isfinite(seen[x])), key=lambda x: abs(x - best))
+    places = (np.array(near[:_THROUGH]) - best) / size
+    if places.size < 3:
+        return None
+    heights = np.array([seen[x] for x in near[:_THROUGH]]) - seen[best]
+    powers = np.vander(places, increasing=True)
+    through = np.polynomial.Polynomial(np.linalg.lstsq(powers, heights, rcond=None)[0])
+    flat = through.deriv().roots()
+    flat = flat.real[np.abs(flat.imag) < 1e-9]
+    minima = [float(t) for t in flat if through.deriv(2)(t) > 0 and abs(t) <= _LONGEST_STEP]
+    lowest = min(minima, key=through, default=math.nan)
+    promise = -float(through(lowest))
+    return (best + size * lowest, promise) if promise >= 0 else None

@@ -15,7 +15,6 @@ the selection, from 0 to infinity, is integrated exactly.
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from ..quadrature.gaussian import BULK, rounded_up, runaway_steps, subdivide, trapezoid_for
@@ -49,9 +48,7 @@ def selection(
         return _hard(edges, order)
     # In x the integrand is as smooth as the blunter of the selection and the student.
     knots = subdivide(BULK, int(min(cells, max(1, np.ceil(sharpness / 2)))))
-    with jax.ensure_compile_time_eval():
-        u, weights = map(np.asarray, transform_rule(sharpness * knots, longest, order))
-    return _soft(sharpness, u, weights, edges, order)
+    return _soft(sharpness, *transform_rule(sharpness * knots, longest, order), edges, order)
 
 
 @lru_cache(maxsize=32)
@@ -69,12 +66,7 @@ def light_selection(
     rule = trapezoid_for(sharp, 0.0, longest, fineness / blunt)
     window = 6.0 * fineness**0.5 * sharpness
     low, top = -window - 3.2, window + float(np.log(longest))
-    with jax.ensure_compile_time_eval():
-        u, weights = map(np.asarray, _steps(low, top, rule.nodes))
-    return _soft(sharpness, u, weights, edges, order)
-
-
-_steps = jax.jit(runaway_steps, static_argnums=2)  # one compilation in place of one per operation
+    return _soft(sharpness, *runaway_steps(low, top, rule.nodes), edges, order)
 
 
 def _hard(edges: np.ndarray, order: int) -> Selection:

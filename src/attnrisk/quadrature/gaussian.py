@@ -78,7 +78,8 @@ def runaway_steps(low: Any, top: Any, nodes: int) -> tuple[Any, Any]:
     knee, end = top + _BEYOND, top + _BEYOND + _RUNAWAY
     step = (end - low) / (nodes - 1)
     tau = low + step * np.arange(nodes)
-    return tau + jnp.exp(tau - knee), step * (1.0 + jnp.exp(tau - knee))
+    run = tau.__array_namespace__().exp(tau - knee)
+    return tau + run, step * (1.0 + run)
 
 
 def rule_for(scale: float, order: int = 8, pinch: int = 0) -> Rule:

@@ -54,17 +54,18 @@ class SupportsLogPhi(Protocol):
     def log_phi(self, score: Array) -> Array: ...
 
 
-@partial(jax.jit, static_argnames="order")
-def transform_rule(
-    log_values: Any, longest: Any, order: int
-) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
-    """Nodes and weights in `u`, given `log φ` at a grid of scores that covers the law of each token."""
-    top = jnp.max(log_values)
-    finite = jnp.isfinite(log_values)
-    low = jnp.min(jnp.where(finite, log_values, top))
-    crossing = (jnp.log(longest) + 3.0) / _CROSSING * np.arange(1, _CROSSING + 1)
-    edges = [low + _BELOW, jnp.where(finite, log_values, low), top + crossing]
-    return composite(jnp.sort(jnp.concatenate([*edges, top + crossing[-1] + _PAST])), order)
+def transform_rule(log_values: Any, longest: Any, order: int) -> tuple[Any, Any]:
+    """Nodes and weights in `u`, given `log φ` at a grid of scores that covers the law of each token.
+
+    Of NumPy's arrays, where nothing depends on a traced number: then there is nothing to compile.
+    """
+    xp = log_values.__array_namespace__()
+    top = xp.max(log_values)
+    finite = xp.isfinite(log_values)
+    low = xp.min(xp.where(finite, log_values, top))
+    crossing = (xp.log(longest) + 3.0) / _CROSSING * np.arange(1, _CROSSING + 1)
+    edges = [low + _BELOW, xp.where(finite, log_values, low), top + crossing]
+    return composite(xp.sort(xp.concatenate([*edges, top + crossing[-1] + _PAST])), order)
 
 
 class OneToken(NamedTuple):

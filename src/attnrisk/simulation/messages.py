@@ -1,0 +1,208 @@
+"""One step of approximate message passing (section 7.1).
+
+At large `D` its overlaps follow `state_evolution`. Hence three choices:
+
+- No damping as long as steps are orthogonal, as those of the state evolution are. Once a step takes back half of the
+  one before, estimates and reaction terms are damped together, so that each reaction still belongs to its estimate.
+- The response of `v` has the control variate of `evidence`, which makes it exact both where locations are known and
+  where nothing is. The bare sum of squares lets `V_v` run away from the true error once labels have no noise; if it
+  does so still, labels are taken to be about as noisy as they are missed by.
+- Relevant tokens have a mean along `k*`. It multiplies the share of `k*` in `v̂`, of order `1/√D`, by about
+  `−q_v(ν−1)` a step, which soon is no longer small. Hence the step of `v̂` along `k̂` is divided by the curvature met
+  there. This moves neither the fixed point nor the limit of large `D`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..learning.selection import NoiseTable, select, tabulate
+from ..tasks import AbstractPlanted
+from .data import Block
+
+_LONGEST_ESTIMATE = 100.0  # |k̂|²/D or |v̂|²/D; a posterior mean has about one at most
+_ROUNDING = 64.0  # of a field, in units of the last digit of the tokens
+_TAKEN_BACK = 0.5  # cosine of the angle between a step and the opposite of the one before
+_MOST_DAMPING, _RELAXED = 0.9, 0.95  # damping at most, and what is left of it after a step in peace
+_MISSED = 1.2  # by this factor labels may be missed by more than expected: more than chance does at large N
+
+Channel = Callable[[Array, Array, Array], tuple[Array, Array]]
+
+
+class Messages(NamedTuple):
+    """The estimates, the variances that they leave, and what each token sees of itself in its fields."""
+
+    vectors: Float[Array, "2 D"]
+    variances: Float[Array, "2"]
+    reactions: tuple[Float[Array, "blocks s L 2"], ...]
+
+
+class State(NamedTuple):
+    """The messages, the step that led to them, the damping, and how much more than `V_v` labels are missed by."""
+
+    messages: Messages
+    step: Float[Array, "2 D"]
+    damping: Float[Array, ""]
+    surprise: Float[Array, ""]
+
+
+class Advance(NamedTuple):
+    """A state, its place on the path, the size of the step that led there, and whether to go on from it."""
+
+    state: State
+    place: Float[Array, "4"]
+    residual: Float[Array, ""]
+    sound: Bool[Array, ""]
+
+
+class Sums(NamedTuple):
+    """Over all sequences: `xᵀf`, `Σf²` for both directions, `Σw²`, `Σ w (y−ω_z)²/(Δ²+V_v) − 1` and `Σ(x k̂)² f_v²`."""
+
+    messages: Float[Array, "2 D"]
+    signals: Float[Array, "2"]
+    certainty: Float[Array, ""]
+    excess: Float[Array, ""]
+    leverage: Float[Array, ""]
+
+
+@eqx.filter_jit
+def advance(data: Any, task: Any, alpha: Array, least_damping: Array, state: State) -> Advance:
+    """One pass over the data: fields, what they say, and the estimates that follow."""
+    old = state.messages
+    rounding = (_ROUNDING * np.finfo(data.precision).eps) ** 2
+    label_variance = jnp.maximum(state.surprise * (task.noise**2 + old.variances[1]), rounding)
+    sums, scores = _pass(data, _channel(task, old.variances[0]), label_variance, old)
+    responses = _responses(sums, alpha, label_variance, data.dim)
+    variances = 1.0 / (1.0 + responses)
+    pulls = responses - jnp.stack([_normalisation(task, alpha), jnp.zeros(())])
+    vectors = variances[:, None] * (sums.messages + pulls[:, None] * old.vectors)
+    vectors = vectors.at[1].add(_shortening(old.vectors, vectors[1], responses[1], sums))
+    new = Messages(vectors, variances, tuple(variances * each for each in scores))
+    damping = _damping(state, vectors - old.vectors, least_damping)
+    kept = jax.tree.map(lambda a, b: damping * a + (1.0 - damping) * b, old, new)
+    missed = 1.0 + sums.excess / (alpha * data.dim)
+    surprise = jnp.maximum(missed / _MISSED, 1.0)
+    ahead = State(kept, kept.vectors - old.vectors, damping, surprise)
+    residual = jnp.sqrt(jnp.max(jnp.mean((vectors - old.vectors) ** 2, 1)))
+    return Advance(ahead, place_of(data.teacher, kept), residual, _is_sound(kept))
+
+
+def _pass(
+    data: Any, look: Channel, label_variance: Array, old: Messages
+) -> tuple[Sums, tuple[Array, ...]]:
+    """The sums, and the scores `f` of all tokens."""
+
+    def at_block(sums: Sums, block: Block, reaction: Array) -> tuple[Sums, Array]:
+        fields = block.fields(old.vectors)
+        scores, added = _gather(look, label_variance, fields, fields - reaction, block)
+        return jax.tree.map(jnp.add, sums, added), scores
+
+    none = Sums(jnp.zeros_like(old.vectors), jnp.zeros(2), *3 * (jnp.zeros(()),))
+    return data.scan(at_block, none, old.reactions)
+
+
+def _damping(state: State, step: Float[Array, "2 D"], least: Array) -> Float[Array, ""]:
+    """More where a step takes back the one before, and slowly less where it does not."""
+    lengths = jnp.linalg.norm(state.step, axis=1) * jnp.linalg.norm(step, axis=1)
+    taken_back = -jnp.sum(state.step * step, 1) > _TAKEN_BACK * lengths
+    more = jnp.minimum((1.0 + state.damping) / 2, _MOST_DAMPING)
+    return jnp.maximum(jnp.where(jnp.any(taken_back), more, _RELAXED * state.damping), least)
+
+
+def _channel(task: Any, left: Array) -> Channel:
+    """The posterior `w` of the location of one sequence, and `∂ log Z/∂ω_χ`.
+
+    They are functions of the fields `ω_χ`, the log likelihood of the label at each token, and which tokens there are.
+    """
+    if isinstance(task, AbstractPlanted):
+        return partial(_planted, task.shift)
+    slope = 1.0 / jnp.sqrt(left + 1.0 / task.sharpness**2)
+    return partial(_selected, slope, tabulate(slope * jnp.sqrt(left)))
+
+
+def _planted(
+    shift: Array, fields: Array, log_likelihood: Array, present: Array
+) -> tuple[Array, Array]:
+    posterior = jax.nn.softmax(jnp.where(present, shift * fields + log_likelihood, -jnp.inf))
+    return posterior, shift * posterior
+
+
+def _selected(
+    slope: Array, table: NoiseTable, fields: Array, log_likelihood: Array, present: Array
+) -> tuple[Array, Array]:
+    law, rivalry = select(slope * fields, present, table)
+    posterior = jax.nn.softmax(jnp.log(law) + log_likelihood)
+    odds = jnp.where(present, posterior / jnp.where(present, law, 1.0), 0.0)
+    return posterior, slope * (odds * jnp.sum(rivalry, 0) - odds @ rivalry)
+
+
+def _gather(
+    look: Channel,
+    label_variance: Array,
+    fields: Float[Array, "s L 2"],
+    cavity: Float[Array, "s L 2"],
+    block: Block,
+) -> tuple[Float[Array, "s L 2"], Sums]:
+    """The scores `f` of a block and its part in the sums; an empty row adds nothing."""
+    there = block.lengths > 0
+    missing = block.labels[:, None] - cavity[..., 1]
+    misfit = missing**2 / label_variance
+    posterior, score_k = jax.vmap(look)(cavity[..., 0], -misfit / 2, block.mask | ~there[:, None])
+    posterior = jnp.where(block.mask, posterior, 0.0)
+    score_v = posterior * missing / label_variance
+    scores = jnp.stack([jnp.where(block.mask, score_k, 0.0), score_v], -1)
+    added = Sums(
+        block.transposed(scores),
+        jnp.sum(scores**2, (0, 1)),
+        jnp.sum(posterior**2),
+        jnp.sum(posterior * misfit) - jnp.sum(there),
+        jnp.sum((fields[..., 0] * score_v) ** 2),
+    )
+    return scores, added
+
+
+def _responses(sums: Sums, alpha: Array, label_variance: Array, dim: int) -> Float[Array, "2"]:
+    """`q̂_k` and `q̂_v`, as `evidence` has them."""
+    certainty = sums.certainty / (alpha * dim)
+    surplus = certainty * sums.excess / label_variance
+    return (sums.signals - jnp.stack([jnp.zeros(()), surplus])) / dim
+
+
+def _normalisation(task: Any, alpha: Array) -> Array:
+    """What the factor `e^{−ν|k|²/2D}` of each planted sequence adds to the precision of the prior of `k`."""
+    return alpha * task.shift**2 if isinstance(task, AbstractPlanted) else jnp.zeros(())
+
+
+def _shortening(
+    old: Float[Array, "2 D"], new: Float[Array, " D"], response: Array, sums: Sums
+) -> Float[Array, " D"]:
+    """What to add to `v̂`, so that along `k̂` its step is that of a precision `1 + q̂_v E[ξ²]` in place of `1 + q̂_v`.
+
+    `ξ` is the field of the unit vector along `k̂`, weighted by `f_v²`.
+    """
+    square = jnp.sum(old[0] ** 2)
+    known = (square > 0) & (sums.signals[1] > 0)
+    square = jnp.where(known, square, 1.0)
+    spread = jnp.where(known, sums.leverage / jnp.where(known, sums.signals[1], 1.0), 0.0)
+    response = jnp.maximum(response, 0.0)
+    gain = (1.0 + response) / (1.0 + response * spread * old.shape[1] / square)
+    return jnp.where(known, gain - 1.0, 0.0) * old[0] * (old[0] @ (new - old[1])) / square
+
+
+def place_of(teacher: Float[Array, "2 D"], messages: Messages) -> Float[Array, "4"]:
+    """The overlaps on the path."""
+    measured = jnp.sum(teacher * messages.vectors, 1) / teacher.shape[1]
+    return jnp.concatenate([measured, 1.0 - messages.variances])
+
+
+def _is_sound(messages: Messages) -> Bool[Array, ""]:
+    """Whether the estimates are finite and not absurd."""
+    square = jnp.mean(messages.vectors**2, 1)
+    positive = jnp.isfinite(messages.variances) & (messages.variances > 0)
+    return jnp.all(positive & (square < _LONGEST_ESTIMATE))
