@@ -11,6 +11,8 @@ from attnrisk.learning.erm import LOG2_POINTS, RANDOMISATIONS, Problem, distinct
 from attnrisk.learning.proximal import Fitted
 from attnrisk.learning.selection import select, tabulate
 from attnrisk.learning.step import new_orders
+from attnrisk.population.risk import as_arrays
+from attnrisk.simulation.erm import objective
 
 SPIKED = ar.SpikedSLR(2.0, 3)
 ONE = ar.Ridge(1.0, 1.0)
@@ -185,6 +187,26 @@ def test_vanishing_ridges(r):
     assert float(ar.bayes_risk(SPIKED)) < float(found.test_risk) < 1.0
     assert found.replicon > 1
     assert found.warning is not None
+
+
+@pytest.mark.parametrize("name", ar.CATALOGUE)
+def test_what_ignores_the_scale_of_its_scores_has_no_minimum(name):
+    """Shorter is cheaper and as good: the objective on data falls all the way to `k = 0`."""
+    attention, data = ar.attention(name), ar.sample(SPIKED, jax.random.key(0), 40, 20)
+    known = data.traceable(), as_arrays(attention), as_arrays(ONE)
+    _, v = data.teacher
+    scales = jnp.array([1.0, 0.1, 0.01, 1e-3])[:, None]
+    points = jnp.concatenate([scales * data.teacher[0], jnp.tile(v, (4, 1))], 1)
+    values, _ = objective(*known, points)
+    losses = np.asarray(values) - 0.5 * np.sum(np.square(points), 1)
+    assert (np.ptp(losses) < 1e-9) == (name in ("relu", "relu2", "hardmax"))
+    if np.ptp(losses) < 1e-9:
+        with pytest.raises(ValueError, match="scale of its scores"):
+            ar.erm_asymptotics(SPIKED, attention, 4.0, ONE)
+        with pytest.raises(ValueError, match="scale of its scores"):
+            ar.tuned_erm_asymptotics(SPIKED, attention, 4.0)
+        with pytest.raises(ValueError, match="scale of its scores"):
+            ar.fit_erm(data, attention, ONE)
 
 
 STEEP = (ar.SpikedSLR(5.0, 3), ar.Softmax(), 1.2, ar.Ridge(0.09, 0.24))

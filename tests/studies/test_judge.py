@@ -47,7 +47,8 @@ def test_the_catalogue_is_recognised_by_its_values(name):
     measured = traits(found)
     assert measured.normalised == entry.normalised
     assert measured.growth == {"—": "sparse"}.get(entry.growth, entry.growth)
-    assert measured.slope == ("flat" if name == "hardmax" else "fine")
+    slopes = {"hardmax": "flat", "relu": "scaleless", "relu2": "scaleless"}
+    assert measured.slope == slopes.get(name, "fine")
 
 
 @pytest.mark.parametrize("name", FAMILIES)

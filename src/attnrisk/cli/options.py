@@ -5,7 +5,7 @@ Numbers stay words until the library reads them, so that it refuses a bad one as
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,10 +141,13 @@ def read_overlaps(given: dict[str, str | None]) -> Overlaps | None:
     return Overlaps(**numbers) if numbers else None
 
 
-def read_attentions(words: Iterable[str]) -> list[AbstractAttention]:
-    """The attentions named, each once, in the order given."""
+def read_attentions(
+    words: Iterable[str], suited: Callable[[AbstractAttention], bool] = lambda attention: True
+) -> list[AbstractAttention]:
+    """The attentions named, each once, in the order given; `all` stands for those that are suited."""
     from ..attention import CATALOGUE, attention
 
     names = [name.strip() for word in words for name in word.split(",")]
-    listed = [one for name in names for one in (CATALOGUE if name == "all" else [name])]
+    every = [name for name in CATALOGUE if suited(attention(name))] if "all" in names else []
+    listed = [one for name in names for one in (every if name == "all" else [name])]
     return [attention(name) for name in dict.fromkeys(listed)]

@@ -19,7 +19,7 @@ from ..population.risk import as_arrays
 from ..tasks import AbstractTask, MaxSLR, SpikedSLR
 from .asymptotics import CONVERGED, ERMAsymptotics, Ridge, Settled, report
 from .channel import Sequences, draw
-from .scope import Solvable, solvable
+from .scope import Solvable, learner, solvable
 from .step import Moved, doubts, move, search_all
 
 RANDOMISATIONS = 16
@@ -52,7 +52,7 @@ def erm_asymptotics(
     """The fixed point of lowest objective, of those found from no information and from the teacher."""
     alpha = float(real("alpha", alpha, above=0.0))
     points = draw(learnable(task), log2_points, RANDOMISATIONS, seed)
-    problem = Problem(learnable(task), attention, points)
+    problem = Problem(learnable(task), learner(attention), points)
     found = [problem.settle(alpha, ridge, start) for start in starts(task, ridge)]
     best, *rivals = map(problem.report, distinct(found))
     return replace(best, rivals=tuple(rivals))

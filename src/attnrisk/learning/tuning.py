@@ -18,6 +18,7 @@ from .erm import (
     learnable,
     starts,
 )
+from .scope import learner
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
@@ -47,7 +48,7 @@ def tuned_erm_asymptotics(
     alpha = float(real("alpha", alpha, above=0.0))
     coarse = max(log2_points - _COARSER, min(log2_points, _COARSEST))
     points = draw(learnable(task), coarse, RANDOMISATIONS, seed)
-    descent = _Descent(Problem(learnable(task), attention, points), alpha)
+    descent = _Descent(Problem(learnable(task), learner(attention), points), alpha)
     first = _first(task, attention) if start is None else start
     best = descent.run(np.log([float(first.k), float(first.v)]))
     ridge = Ridge(*np.exp(best).tolist())

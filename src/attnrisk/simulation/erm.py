@@ -17,6 +17,7 @@ from .._check import real, refuse
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel, Kernel
 from ..estimate import Estimate
 from ..learning import Ridge
+from ..learning.scope import learner
 from ..population.overlaps import Overlaps
 from ..population.risk import as_arrays, population_risk
 from ..tasks import AbstractTask
@@ -82,11 +83,11 @@ def fit_erm(
     If not given, they are small random vectors (from `key`) and the teacher. `watch` is told the iteration and the norm
     of the gradient, relative to that of the labels; an interrupt returns the best so far.
     """
-    learner = compiled_for(data, attention)
+    suited = compiled_for(data, learner(attention))
     tolerance = real("tolerance", tolerance or TOLERANCE[data.precision], above=0.0)
     most_iterations = whole("most_iterations", most_iterations, 1, 2**31)
     given = default_starts(data, key) if starts is None else _read_starts(data, starts)
-    known = data.traceable(), as_arrays(learner), as_arrays(ridge)
+    known = data.traceable(), as_arrays(suited), as_arrays(ridge)
     scale = float(np.sqrt(_label_power(known[0])))
 
     def evaluate(points: Array) -> tuple[Array, Array]:
@@ -246,8 +247,8 @@ def measure_risk(data: AbstractDataset, fit: ERMFit, key: PRNGKeyArray, n: int) 
     drawn = stream(data.task, key, whole("n", n, 2, MOST_SEQUENCES), data.dim, data.precision)
     drawn = eqx.tree_at(lambda it: it.teacher, drawn, data.teacher)
     vectors = jnp.stack([fit.k, fit.v])
-    learner = as_arrays(compiled_for(drawn, fit.attention))
-    total, squares = map(float, _moments(drawn.traceable(), learner, vectors))
+    suited = as_arrays(compiled_for(drawn, fit.attention))
+    total, squares = map(float, _moments(drawn.traceable(), suited, vectors))
     mean = total / n
     return Estimate(mean, np.sqrt(max(squares / n - mean**2, 0.0) / (n - 1)))
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...attention import AbstractAttention, AbstractElementwise, AbstractKernel, family
+from ...learning.scope import heeds_scale
 from .family import call
 
 EXPONENTIAL, BOUNDED, SPARSE = "exponential", "bounded", "sparse"
@@ -23,7 +24,7 @@ _FASTER = (
 
 class Traits(NamedTuple):
     """`normalised`: weights sum to one. `constant`: what a kernel adds to its sum. `slope`: whether it has a gradient
-    to learn by (`fine`, `flat` or `undefined`)."""
+    to learn by (`fine`, `flat` or `undefined`), and one that leads to a minimum (if not, `scaleless`)."""
 
     family: str
     normalised: bool
@@ -92,4 +93,6 @@ def _slope(attention: AbstractAttention) -> str:
     slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(attention)))(scores))
     if not np.isfinite(slopes).all():
         return "undefined"
-    return "fine" if np.any(slopes != 0) else "flat"
+    if not np.any(slopes != 0):
+        return "flat"
+    return "fine" if heeds_scale(attention) else "scaleless"

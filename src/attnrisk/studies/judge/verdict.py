@@ -27,6 +27,10 @@ _NO_FLOW = (
 )
 _FLAT = "Nothing is learned by descent: its weights do not change when scores change a little, and k has no gradient."
 _UNDEFINED = "Learning was not looked at: its derivative is not a number at some scores."
+_SCALELESS = (
+    "There is nothing to learn with a ridge: it ignores the scale of its scores, so that a shorter k costs less and is "
+    "as good, and the empirical risk has no minimum."
+)
 _CUT = "It is not a number for large scores, of size 300 and more, which were cut there."
 
 
@@ -145,7 +149,8 @@ def _obstacles(attention: AbstractAttention, found: Traits) -> tuple[str, ...]:
         return (_FLAT,)
     if found.slope == "undefined":
         return (_UNDEFINED,)
-    return () if is_exact(WORKBENCH.problem, attention) else (_NO_FLOW,)
+    flows = is_exact(WORKBENCH.problem, attention)
+    return (*[_SCALELESS] * (found.slope == "scaleless"), *[_NO_FLOW] * (not flows))
 
 
 def _learned(group: Mapping[str, AbstractAttention]) -> list[Point]:
@@ -159,7 +164,7 @@ def _answers(attention: AbstractAttention, questions: Iterable[Question]) -> dic
 
 
 def _flow(attention: AbstractAttention, found: Traits) -> Basins | None:
-    if _obstacles(attention, found):
+    if found.slope in ("flat", "undefined") or not is_exact(WORKBENCH.problem, attention):
         return None
     return basins(WORKBENCH.problem, attention, jax.random.key(0), _STARTS, _SIZE)
 
