@@ -70,7 +70,17 @@ def _statements(source: str) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
+    return _written(tree)
+
+
+def _written(part: Any) -> str:
+    """As `ast.dump`, but the same in every version of Python: new fields of a node are empty in old code."""
+    if isinstance(part, list):
+        return f"[{', '.join(map(_written, part))}]"
+    if not isinstance(part, ast.AST):
+        return repr(part)
+    fields = (f"{name}={_written(it)}" for name, it in ast.iter_fields(part) if it not in (None, []))
+    return f"{type(part).__name__}({', '.join(fields)})"
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -72,7 +72,12 @@ def _alone(
 def _compared(traits: Traits, gap: Estimate, longest: Row) -> list[str]:
     """An attention that compares tokens lacks exponential growth, or what it does to the odds that this gives."""
     lost = f"{float(gap):.2g} on average over the grid"
-    if not traits.normalised:
+    if traits.slope == "scaleless":
+        begin = (
+            "It lacks a scale: its weights do not change when all scores are stretched, so that it cannot learn how "
+            f"sharp to be. It loses {lost}."
+        )
+    elif not traits.normalised:
         begin = f"It lacks normalisation: its weights do not sum to one. It loses {lost}."
     elif traits.growth == SPARSE:
         begin = (

@@ -17,6 +17,7 @@ _DEGREES = {1.0: "linear", 2.0: "quadratic", 3.0: "cubic"}
 _FAR, _NEAR = 60.0, 8.0
 _SUM = 1e-9  # by which the weights of a sequence may miss one
 _SATURATED = 0.05  # a smaller gain of log φ from a doubling is that of a function with a bound
+_LEAST_DEGREE = 0.1  # of a power that is none
 _FASTER = (
     1.5  # what an exponential gains from a doubling doubles each time, what a power gains stays
 )
@@ -69,9 +70,10 @@ def _growth(attention: AbstractAttention) -> str:
         return BOUNDED
     if last > _FASTER * first:
         return EXPONENTIAL
-    degree = (2 * last - first) / np.log(
-        2.0
-    )  # without the correction in 1/χ that lower powers make
+    # Without the correction in 1/χ that lower powers make.
+    degree = (2 * last - first) / np.log(2.0)
+    if degree < _LEAST_DEGREE:
+        return BOUNDED
     return _DEGREES.get(round(degree, 1), f"like χ^{degree:.2g}")
 
 
