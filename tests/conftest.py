@@ -1,4 +1,11 @@
-"""Policy for every test: double precision, warnings are errors (pyproject), and a compile cache that is let go."""
+"""Policy for every test: double precision, warnings are errors (pyproject), and compiled code that is let go of."""
+
+import os
+
+# Test files, both workers and the commands that they start compile much the same: what took long is kept on disk. Read
+# by jax when it is imported.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.abspath(".pytest_cache/compiled"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 import jax
 import numpy as np

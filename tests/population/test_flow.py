@@ -148,6 +148,7 @@ def test_stays_at_the_optimum():
     np.testing.assert_allclose(flow.risk.value, float(ar.bayes_risk(TASK).value), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_sign_of_the_label_is_a_convention():
     """`v, v*, y → −v, −v*, −y`: the overlaps with one `v` change sign, the risk does not."""
     mirrored = {

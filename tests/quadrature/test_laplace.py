@@ -49,8 +49,9 @@ def test_derivatives_by_parts(name):
     for deviation in (1.0, 30.0):
         rule = rule_for(deviation, 12, pinch=16)
 
-        def lost(mean, deviation, rule=rule):
-            return one_token(kernel, mean, deviation, u, rule, 1).lost
+        @jax.jit
+        def lost(mean, deviation):
+            return one_token(kernel, mean, deviation, u, rule, 1).lost  # noqa: B023
 
         at = (jnp.asarray(0.3), jnp.asarray(deviation))
         for argument in (0, 1):

@@ -133,7 +133,7 @@ def _standardised(task, alpha, run, sizes, draws, seed):
     ]
 
 
-SMALL = ((80, 160, 320), (32, 24, 16))
+SMALL = ((80, 160, 320), (20, 14, 10))
 SETTINGS = [(SPIKED_NOISY, 0.9), (MAX_NOISY, 2.0)]
 
 

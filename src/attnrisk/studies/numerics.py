@@ -79,7 +79,9 @@ def _written(part: Any) -> str:
         return f"[{', '.join(map(_written, part))}]"
     if not isinstance(part, ast.AST):
         return repr(part)
-    fields = (f"{name}={_written(it)}" for name, it in ast.iter_fields(part) if it not in (None, []))
+    fields = (
+        f"{name}={_written(it)}" for name, it in ast.iter_fields(part) if it not in (None, [])
+    )
     return f"{type(part).__name__}({', '.join(fields)})"
 
 
