@@ -191,6 +191,17 @@ def test_a_scheduler_that_is_not_there(store, monkeypatch):
         assert "\n" not in str(error.value)
 
 
+def test_a_scheduler_without_workers(store, monkeypatch):
+    from distributed import LocalCluster
+
+    monkeypatch.setattr("attnrisk.studies.engine._ARRIVING", 0.5)
+    with (
+        LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster,
+        pytest.raises(EngineError, match="no worker has come"),
+    ):
+        sweep(Study(question="plain", nu=1, length=2), store, scheduler=cluster.scheduler_address)
+
+
 def test_workers_of_other_numerics_are_refused(store, scheduler, monkeypatch):
     study = Study(question="plain", nu=1, length=2)
     monkeypatch.setattr("attnrisk.studies.engine.fingerprint", lambda: "other")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster
 
 _CONNECTING = 10.0  # seconds to find a scheduler
+_ARRIVING = 60.0  # seconds until it has a worker: those of a queue may be late, but then the sweep can be run again
 _CLOSING = 1.0  # seconds that busy workers are given to end
 _POLLING = 0.1  # seconds between two looks
 
@@ -93,6 +94,7 @@ def sweep(
     question = QUESTIONS[study.question]
     tasks = batches(question, missing)
     with _client(scheduler, workers, len(tasks)) as client:
+        _await_worker(client)
         for rows in _answers(client, question, tasks):
             store.add(rows)
             now = _counted(now, rows)
@@ -230,6 +232,15 @@ def _client(scheduler: str | None, workers: int | None, most: int) -> Iterator["
     _check_reachable(scheduler)
     with Client(scheduler, timeout=_CONNECTING, set_as_default=False) as client:
         yield client
+
+
+def _await_worker(client: "Client") -> None:
+    try:
+        client.wait_for_workers(1, timeout=_ARRIVING)
+    except TimeoutError:
+        raise EngineError(
+            f"no worker has come within {_ARRIVING:.0f} s: start some first"
+        ) from None
 
 
 def _check_reachable(scheduler: str) -> None:
