@@ -14,7 +14,7 @@ pytest.importorskip(
 from streamlit.testing.v1 import AppTest
 
 import attnrisk as ar
-from attnrisk.explorer import page, pictures
+from attnrisk.explorer import pictures, views
 from attnrisk.explorer.answers import (
     BAYES,
     OPTIMUM,
@@ -34,7 +34,7 @@ from attnrisk.explorer.desk import Answer
 from attnrisk.explorer.state import NU, TASKS, VIEWS, State, to_query
 from attnrisk.tasks import parse_lengths
 
-SCRIPT = Path(page.__file__).with_name("script.py")
+SCRIPT = Path(views.__file__).with_name("script.py")
 SENTENCE = "length = 7 is not allowed: [here](http://example.org) is <b>why</b>"
 
 
@@ -93,7 +93,7 @@ def opened(monkeypatch):
 
     def opened(kind, state=None, **parameters):
         desk = Fake(DESKS[kind])
-        monkeypatch.setattr(page, "desk", lambda: desk)
+        monkeypatch.setattr(views, "desk", lambda: desk)
         app = AppTest.from_file(str(SCRIPT), default_timeout=60)
         for name, value in (to_query(state or State()) | parameters).items():
             app.query_params[name] = value
