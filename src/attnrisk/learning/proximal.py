@@ -17,6 +17,7 @@ from ..attention import AbstractAttention, AbstractElementwise
 _ROUGH_STEPS, _LAST_STEPS, _WARM_STEPS = 12, 5, 3
 _STATIONARY = 1e-4  # a gradient, in units of one over √V_k
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-6, 1e8
+_UNROLLED = 6  # rows of an elimination that is written out
 _LONGEST_STEP = 2.0  # of a score: the scale of an attention is one
 # Moves of scores that are tried before any descent: with weak ridges the best one is long.
 _MOVES = np.array([0.7, 1.5, 3.0, 5.0, 8.0, 13.0, 22.0, 40.0])
@@ -150,10 +151,14 @@ def _descend(
 
 
 def solve(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Elimination without pivots, unrolled: a batch of small symmetric matrices is no work for LAPACK."""
+    """Elimination without pivots: a batch of small symmetric matrices is no work for LAPACK.
+
+    Nor may it be. Where two threads call jaxlib's batched LAPACK at a time, and the machine has two cores, both wait
+    for ever (jaxlib 0.10).
+    """
     size = vector.size
-    if size > 6:
-        return jnp.linalg.solve(matrix, vector)
+    if size > _UNROLLED:
+        return _solve_in_a_loop(matrix, vector)
     rows = [[matrix[i, j] for j in range(size)] + [vector[i]] for i in range(size)]
     for i in range(size):
         for below in range(i + 1, size):
@@ -164,6 +169,18 @@ def solve(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Arra
         known = sum((rows[i][j] * found[j] for j in range(i + 1, size)), start=jnp.zeros(()))
         found[i] = (rows[i][size] - known) / rows[i][i]
     return jnp.stack(found)
+
+
+def _solve_in_a_loop(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The same for larger ones, which would take long to compile; every row is rid of a column at once."""
+    rows = jnp.concatenate([matrix, vector[:, None]], 1)
+
+    def clear(column: Array, rows: Array) -> Array:
+        pivot = rows[column] / rows[column, column]
+        factors = rows[:, column].at[column].set(0.0)
+        return (rows - factors[:, None] * pivot).at[column].set(pivot)
+
+    return jax.lax.fori_loop(0, vector.size, clear, rows)[:, -1]
 
 
 def search(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:
