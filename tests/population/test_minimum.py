@@ -139,3 +139,20 @@ def test_nothing_off_the_manifold_is_lower(name, rng):
         for each in (overlaps, other):
             value = _compiled_risk(*as_arrays((task, found.attention, each, how)))
             assert float(value) >= float(found.risk) - float(found.risk.error) - 1e-9
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        ar.SpikedSLR(8.0, 2),
+        ar.SpikedSLR(6.0, ar.LengthLaw([1, 2, 3], [1 / 3] * 3)),
+        ar.SpikedSLR(4.39, 3),
+        ar.MaxSLR(3.0, 2),
+        ar.MaxSLR(4.0, 2),
+    ],
+    ids=repr,
+)
+def test_the_search_ends_within_the_stated_error(task):
+    """Softmax attains the Bayes risk: what a search leaves above it must be in the error."""
+    found, bayes = ar.population_minimum(task, ar.Softmax()).risk, ar.bayes_risk(task)
+    assert abs(found.value - bayes.value) <= found.error + bayes.error

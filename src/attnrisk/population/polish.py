@@ -11,7 +11,8 @@ _SHRINK = 8.0
 _FINEST = 1e-3  # of the first stencil
 _MOST_ROUNDS = 60
 _LEAST_GAIN = 1e-14  # less is rounding, on which a flat function would drift
-_LAST_GAIN = 1e-13  # that a polynomial promises: not worth a call
+_LAST_GAIN = 1e-13  # a promise this small is kept as far as rounding allows
+_ROUNDING = 1e-15  # and one this small is none
 
 
 def polish(function: Callable[[float], float], start: float, radius: float) -> tuple[float, float]:
@@ -31,11 +32,14 @@ def polish(function: Callable[[float], float], start: float, radius: float) -> t
         x = min(seen, key=lambda at: (seen[at], at))
         while (found := _lowest(seen, x, size)) is not None:
             ahead, promise = found
-            if promise < _LAST_GAIN:
+            if promise < _ROUNDING:
                 return x, seen[x]
             seen[ahead] = function(ahead)
             step = abs(ahead - x) / size
-            if seen[ahead] >= seen[x] - _LEAST_GAIN:
+            gain = seen[x] - seen[ahead]
+            if promise < _LAST_GAIN and gain <= 0:
+                return x, seen[x]
+            if promise >= _LAST_GAIN and gain <= _LEAST_GAIN:
                 break
             x = ahead
         if step < 0.5 or seen[x] >= before - _LEAST_GAIN:
