@@ -4,6 +4,7 @@ from math import log
 
 import numpy as np
 
+from attnrisk._rows import BAYES
 from attnrisk.studies.figures import (
     basins,
     descent,
@@ -15,7 +16,7 @@ from attnrisk.studies.figures import (
     flow,
     phases,
 )
-from attnrisk.studies.figures.rows import BAYES, Row
+from attnrisk.studies.figures.rows import Row
 
 
 def made_up(question):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk._rows import BAYES, as_csv
 from attnrisk.explorer import pictures
 from attnrisk.explorer.answers import (
-    BAYES,
     FLOOR,
     OPTIMUM,
     QUICK,
@@ -23,7 +23,6 @@ from attnrisk.explorer.answers import (
     LeastRow,
     Optimum,
     Weights,
-    as_csv,
 )
 from attnrisk.explorer.desk import answer
 

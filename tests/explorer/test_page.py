@@ -14,9 +14,9 @@ pytest.importorskip(
 from streamlit.testing.v1 import AppTest
 
 import attnrisk as ar
+from attnrisk._rows import BAYES
 from attnrisk.explorer import pictures, views
 from attnrisk.explorer.answers import (
-    BAYES,
     OPTIMUM,
     REACHABLE,
     SWAPPED,

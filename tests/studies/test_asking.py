@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from attnrisk._rows import BAYES
 from attnrisk.studies import Store
 from attnrisk.studies.figures import phases
 from attnrisk.studies.figures.asking import Asking
-from attnrisk.studies.figures.rows import BAYES, Question, Row, answer
+from attnrisk.studies.figures.rows import Question, Row, answer
 from attnrisk.studies.numerics import statements_behind
 
 ASKED = [Question("spiked", nu, "2", BAYES) for nu in (3.0, 1.0, 2.0)]

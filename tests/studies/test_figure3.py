@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 import attnrisk as ar
+from attnrisk._rows import BAYES
 from attnrisk.learning import Ridge
 from attnrisk.studies.figures import figure3
 from attnrisk.studies.figures.asking import Asking
 from attnrisk.studies.figures.figure3 import REACHABLE, Grid, Row
-from attnrisk.studies.figures.rows import BAYES, Curve
+from attnrisk.studies.figures.rows import Curve
 
 TINY = Grid((("spiked", 2.0),), (2.0, 6.0), (0.5, 1.1, 6.0), {"spiked": 5}, 100, 2)
 JUMP = 1.24

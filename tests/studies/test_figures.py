@@ -22,6 +22,7 @@ from made_up_figures import (
 from matplotlib.image import imread
 
 import attnrisk as ar
+from attnrisk._rows import BAYES, FLOOR
 from attnrisk.learning.scope import heeds_scale
 from attnrisk.studies import figures
 from attnrisk.studies.figures import (
@@ -39,7 +40,7 @@ from attnrisk.studies.figures import (
     style,
 )
 from attnrisk.studies.figures.asking import Asking
-from attnrisk.studies.figures.rows import BAYES, FLOOR, Question, Row, answer
+from attnrisk.studies.figures.rows import Question, Row, answer
 
 COLUMNS = "task nu length attention risk error attained bayes_risk bayes_error excess m_kk bias"
 

@@ -18,10 +18,11 @@ from made_up_figures import (
     made_up_points,
 )
 
+from attnrisk._rows import BAYES
 from attnrisk.studies import Store, figures, report
 from attnrisk.studies.figures import figure3, figure4, figure5
 from attnrisk.studies.figures.asking import Asking
-from attnrisk.studies.figures.rows import BAYES, Row
+from attnrisk.studies.figures.rows import Row
 from attnrisk.studies.report import claims, filling, page, sequence, tables
 from attnrisk.studies.report.claims import FAILS, HOLDS, PARTLY
 

@@ -1,10 +1,8 @@
 """The questions behind the pictures, each with the rows that answer it."""
 
-import csv
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._rows import BAYES, FLOOR
 from ..attention import attention
 from ..learning import optimal_asymptotics, tuned_erm_asymptotics
 from ..population import (
@@ -27,8 +26,6 @@ from ..population import (
 from ..simulation import sample
 from ..tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
 
-# Lines that are not attentions: what nobody can beat, and what nobody who looks at one token at a time can.
-BAYES, FLOOR = "bayes", "element-wise floor"
 # With finite data, what nobody can beat, and what the best known algorithm reaches.
 OPTIMUM, REACHABLE = "best possible", "message passing"
 
@@ -316,15 +313,6 @@ class Learned(AbstractQuestion):
         risk = float(found.test_risk), float(found.test_risk.error), found.converged
         ridge = float(found.ridge.k), float(found.ridge.v)
         return (LearnedRow(*known, *risk, found.warning, *ridge),)
-
-
-def as_csv(rows: Sequence[Any]) -> str:
-    """One line per row, with all digits of every number; the rows are of one dataclass."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(field.name for field in fields(rows[0]))
-    table.writerows(map(astuple, rows))
-    return text.getvalue()
 
 
 def numbers(rows: Sequence[Any]) -> Iterator[float]:

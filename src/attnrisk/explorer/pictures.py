@@ -14,10 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
+from .._rows import BAYES, FLOOR
 from ..studies.figures.style import BAYES_LINE, GREY, INK, Line, context, line, smooth
 from .answers import (
-    BAYES,
-    FLOOR,
     OPTIMUM,
     REACHABLE,
     SWAPPED,

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import streamlit as st
 
+from .._rows import BAYES, FLOOR, as_csv
 from ..attention import CATALOGUE, family
 from . import pictures, words
 from .answers import (
-    BAYES,
-    FLOOR,
     QUICK,
     AbstractQuestion,
     Followed,
@@ -20,7 +19,6 @@ from .answers import (
     LeastRow,
     Optimum,
     Weights,
-    as_csv,
 )
 from .desk import Desk
 from .state import ALPHA, CURVE_LENGTHS, CURVE_NU, State

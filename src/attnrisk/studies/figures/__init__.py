@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from ..._check import one_of
+from ..._rows import as_csv
 from . import (
     basins,
     descent,
@@ -21,7 +22,6 @@ from . import (
     phases,
 )
 from .asking import Asking
-from .rows import as_csv
 from .style import RESOLUTION, context
 
 _MODULES: dict[str, ModuleType] = {

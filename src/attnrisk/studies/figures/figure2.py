@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
+from ..._rows import BAYES
 from .asking import Asking
-from .rows import BAYES, Question, Row, answer
+from .rows import Question, Row, answer
 from .style import BAYES_LINE, INK, WIDTH, Line, line, smooth
 
 STEM = "figure2"

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
+from ..._rows import BAYES
 from ...attention import attention
 from ...estimate import Estimate
 from ...learning import FixedPoint, Ridge, optimal_asymptotics, optimal_thresholds
@@ -21,7 +22,7 @@ from ...learning.tuning import tuned_erm_asymptotics
 from ...population import population_minimum
 from ...simulation import ERMFit, fit_erm, sample
 from .asking import Asking
-from .rows import BAYES, Curve, Question
+from .rows import Curve, Question
 from .style import GREY, INK, WIDTH, Line, line, smooth
 
 STEM = "figure3"

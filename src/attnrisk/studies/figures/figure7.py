@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
+from ..._rows import BAYES
 from ...attention import CATALOGUE, attention
 from ...learning import ERMAsymptotics, optimal_asymptotics
 from ...learning.tuning import tuned_erm_asymptotics
 from .asking import Asking
-from .rows import BAYES, Curve, Question
+from .rows import Curve, Question
 from .style import BAYES_LINE, INK, WIDTH, line, smooth
 
 STEM = "figure7"

@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..._rows import BAYES, FLOOR
 from .asking import Asking
-from .rows import BAYES, FLOOR, Question, Row, answer
+from .rows import Question, Row, answer
 from .style import BAYES_LINE, GREY, Line, line, smooth
 
 STEM = "haystack"

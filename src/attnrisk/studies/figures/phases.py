@@ -9,10 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from ..._rows import BAYES
 from ...estimate import Estimate
 from ...learning import optimal_thresholds
 from .asking import Asking
-from .rows import BAYES, Question
+from .rows import Question
 from .style import GREY, INK, WIDTH, smooth
 
 STEM = "phases"

@@ -1,17 +1,11 @@
 """What a figure asks of each attention, and the answers: the rows of its data."""
 
-import csv
-import io
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
+from ..._rows import BAYES, FLOOR
 from ...attention import attention
 from ...population import bayes_risk, elementwise_floor, population_minimum
 from ...tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
-
-# Two lines that are not attentions: what nobody can beat, and what nobody who looks at one token at a time can.
-BAYES, FLOOR = "bayes", "element-wise floor"
 
 _CLOSED_FORM_ERROR = 1e-14  # rounding, in the formula of the element-wise floor
 
@@ -92,12 +86,3 @@ def answer(question: Question) -> list[Row]:
     references = float(bayes.value), float(bayes.error), risk - float(bayes.value)
     inputs = question.task, question.nu, question.length, question.attention
     return [Row(*inputs, risk, error, attained, *references, *found)]
-
-
-def as_csv(rows: Sequence[Any]) -> str:
-    """One line per row, with all digits of every number; the rows are of one dataclass."""
-    file = io.StringIO(newline="")
-    table = csv.writer(file)
-    table.writerow(field.name for field in fields(rows[0]))
-    table.writerows(map(astuple, rows))
-    return file.getvalue()

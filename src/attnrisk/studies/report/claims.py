@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..._rows import BAYES
 from ...attention import attention
 from ...estimate import Estimate
 from ...learning import Ridge
 from ...simulation import fit_erm, measure_risk, sample
 from ..figures import figure3, figure5
-from ..figures.rows import BAYES, Question, Row
+from ..figures.rows import Question, Row
 
 HOLDS, PARTLY, FAILS = "holds", "holds, with exceptions", "does not hold here"
 _SURE = 3.0  # standard errors

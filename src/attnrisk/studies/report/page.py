@@ -14,10 +14,11 @@ from string import Template
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from ..._rows import BAYES, FLOOR, as_csv
 from ...attention import CATALOGUE, family
 from .. import figures
 from ..figures.asking import Asking
-from ..figures.rows import BAYES, FLOOR, Row, as_csv
+from ..figures.rows import Row
 from ..figures.style import context
 from ..numerics import fingerprint, versions
 from . import claims, sequence

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from ..._rows import BAYES, FLOOR
 from ...attention import CATALOGUE
 from ..figures.asking import Asking
-from ..figures.rows import BAYES, FLOOR, Question, Row, answer
+from ..figures.rows import Question, Row, answer
 from ..judge.tasks import GRID
 
 _HEADLINE = {"task": "spiked", "nu": 10.0, "length": "100"}
