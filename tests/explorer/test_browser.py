@@ -195,9 +195,10 @@ def test_every_control_of_the_slow_views(visit, tmp_path):
     visit.settle()
     assert "nu=inf" in visit.page.url
     visit.changed(lambda: visit.choose("spiked"))
-    visit.press("Signal ν", "Home")
+    visit.settle()  # the slider has other positions now, and is another
+    visit.changed(lambda: visit.press("Signal ν", "Home"))
     for _ in range(8):
-        visit.press("Signal ν")
+        visit.changed(lambda: visit.press("Signal ν"))
     visit.page.wait_for_function("location.search.includes('nu=2&')")
     visit.changed(lambda: visit.choose("Learning from data"))
     visit.settle()

@@ -292,13 +292,17 @@ def test_the_verdict_on_an_example(name, tmp_path):
     assert verdict.traits.family == FAMILIES[name]
     assert all(float(row.gap) > -3 * float(row.gap.error) for row in verdict.rows)
     assert float(verdict.gap) > 1e-3
-    learned = {(point.attention, point.alpha) for point in verdict.curves}
-    assert learned == {(a, b) for a in ("softmax", "linear", name) for b in (1.0, 2.0, 4.0, 8.0)}
     assert "It" in verdict.paragraph
     if FAMILIES[name] == "general":
-        assert verdict.flow is None
-        assert "Gradient flow" in verdict.notes[0]
+        assert verdict.flow is verdict.curves is None
+        assert "no minimum" in verdict.notes[0]
+        assert "Gradient flow" in verdict.notes[1]
+        assert verdict.paragraph.startswith("It lacks a scale")
     else:
+        learned = {(point.attention, point.alpha) for point in verdict.curves}
+        assert learned == {
+            (a, b) for a in ("softmax", "linear", name) for b in (1.0, 2.0, 4.0, 8.0)
+        }
         assert verdict.flow.matched + verdict.flow.mismatched + verdict.flow.unfinished == 5
     for file in draw(verdict, tmp_path):
         assert file.stat().st_size > 5000
