@@ -11,6 +11,7 @@ if hasattr(os, "sched_setaffinity"):
 
 import jax
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks import learning, population, simulation
@@ -23,7 +24,7 @@ def main() -> int:
     rows = population.rows() + learning.rows() + simulation.rows()
     table = Table("what", "found", "bar", "reached")
     for row in rows:
-        table.add_row(row.what, row.found, row.bar, _mark(row))
+        table.add_row(escape(row.what), row.found, row.bar, _mark(row))
     Console().print(table)
     RESULTS.write_text(_markdown(rows))
     return 0 if all(row.reached for row in rows) else 1
