@@ -19,9 +19,9 @@ from .step import Moved
 
 CONVERGED = "converged"
 _RARE = 1e-3  # a share of samples that does not matter
-_JUMPY = (
-    0.1  # a share of the slope of the map from samples that jump, above which it is called unsure
-)
+# Of the slope of the map, from samples that jump, above which the values are called approximate: with few points
+# it is known to some 0.05.
+_JUMPY = 0.1
 
 
 class Ridge(eqx.Module):

@@ -34,10 +34,8 @@ _SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
 _FARTHEST, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
 _LEAST = 1e-20  # of q − m², which is zero where an attention does not look at its scores
 _NO_OWN = 1e-12  # a q − m² that is none
-_WIDE, _NARROWEST = (
-    2.0,
-    0.02,
-)  # a difference of the map, in standard errors; and relative to the unknowns
+# How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
+_WIDE, _NARROWEST = 2.0, 0.02
 _M_V = 3  # the place of m_v among the unknowns
 
 

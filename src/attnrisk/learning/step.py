@@ -27,6 +27,7 @@ class Moved(NamedTuple):
 
 
 def student_at(x: Float[Array, "6"]) -> Student:
+    """The six unknowns by name."""
     return Student(Order(*x[:3]), Order(*x[3:]))
 
 
