@@ -9,7 +9,7 @@ from problems import TASKS
 
 import attnrisk as ar
 from attnrisk.population.overlaps import overlaps_of, vectors_of
-from attnrisk.population.risk import as_arrays, light_plan, plan, risk
+from attnrisk.population.risk import as_arrays, compiled_profile, light_plan, plan, risk
 
 SCALE = 2.0
 CASES = [
@@ -73,6 +73,26 @@ def test_hessian_against_differences_of_the_gradient(task, name, residual):
         )
         np.testing.assert_allclose(hessian[i], (ahead - behind).ravel() / (2 * step), atol=3e-6)
     np.testing.assert_allclose(hessian, hessian.T, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["softmax", "softplus", "taylor-2", "linear"])
+@pytest.mark.parametrize("task", ["spiked", "max", "max-hard"])
+def test_finer_steps_are_right_to_rounding(task, name):
+    """The error falls with the steps until nothing but rounding is left: no part of it is fixed, like a cut tail."""
+    task, attention, reach = TASKS[task], ar.attention(name), 8.0
+
+    def explained(how):
+        a, b = compiled_profile(*as_arrays((task, attention, 3.0, how)))
+        return float(a**2 / b)
+
+    exact = explained(plan(task, attention, reach, order=12))
+    errors = [
+        abs(explained(light_plan(task, attention, reach, 0.0, reach, fineness)) - exact)
+        for fineness in (1.0, 1.25, 1.6)
+    ]
+    assert errors[0] < 2e-8
+    assert errors[1] < 2e-10
+    assert errors[2] < 1e-12
 
 
 def test_vectors_have_the_overlaps_that_they_were_made_from(rng):

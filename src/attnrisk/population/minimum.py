@@ -24,6 +24,7 @@ from .polish import polish
 from .risk import (
     ORDERS,
     SHARPEST,
+    STEEPEST,
     Plan,
     as_arrays,
     compared,
@@ -37,17 +38,17 @@ from .risk import (
 # Lengths of k that are cheap to integrate. The scale of an attention is one, so that beyond them the risk only
 # approaches its limit, and longer ones are tried where it is still falling.
 _CHEAP, _CHEAP_TABLE = 8.0, 4.0
-# A light rule serves the search up to this length of k, where the attention is analytic and the table not too deep.
+# A light rule serves the search up to this length of k, where the attention is analytic and the table not too deep;
+# with a table, as far as that reaches.
 _LIGHT, _LIGHT_TOKENS = 16.0, 1000
-_LIGHT_TABLE = 8.0  # a first reach with a table, whose price is the square of it
 _LONGEST = 1e3
 _FLAT = 1e-9  # a longer k that gains less than this gains nothing
 _SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
 _ROUGH = 5  # order of a search where an integral takes seconds
 _SCALES, _BIASES = 14, 25  # of a scan
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
-_AGREED = 5e-11  # between the light rule and the finest: no third one is asked
-_FINENESS = 1.25  # of a light table, to agree so well
+_AGREED = 5e-11  # between two light rules: no other is asked
+_FINENESS, _FINER = 1.25, 1.6  # of light rules that agree so well, the second right to 10^-13 or so
 
 
 class Minimum(eqx.Module):
@@ -70,7 +71,7 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
     if _is_light(task, attention):
         with ThreadPoolExecutor(1) as threads:
             # Most of a first call is compilation, which leaves the interpreter to others.
-            threads.submit(problem.profile, attention, 1.0, ORDERS[-1])
+            threads.submit(problem.light_profile, attention, 1.0)
             return _found(problem, longer)
     return _found(problem, longer)
 
@@ -100,7 +101,7 @@ def _reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, .
         return _CHEAP, 2 * _CHEAP, _LONGEST
     if not isinstance(attention, AbstractKernel):
         return _CHEAP_TABLE, SHARPEST
-    return _CHEAP_TABLE, SHARPEST, _LONGEST
+    return _CHEAP_TABLE, SHARPEST, STEEPEST, _LONGEST
 
 
 def _searched(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
@@ -108,8 +109,6 @@ def _searched(task: AbstractTask, attention: AbstractAttention) -> tuple[float, 
     reaches = _reaches(task, attention)
     if not _is_light(task, attention):
         return reaches
-    if isinstance(task, AbstractSelected):
-        return _LIGHT_TABLE, *reaches[1:]
     return tuple(reach for reach in reaches if reach >= _LIGHT)
 
 
@@ -135,6 +134,11 @@ def _least(variance: Any, profile: Correlations) -> Any:
     return variance - profile.label**2 / profile.power
 
 
+def _best_v(profile: Correlations) -> float:
+    """Its share in `v*`."""
+    return float(np.mean(profile.label) / np.mean(profile.power))
+
+
 def _is_falling(places: list[_Place]) -> bool:
     """Whether the longest `k` is the best, by more than an attention that ignores the scale of its scores shows."""
     longest = max(abs(place.m_kk) for place in places)
@@ -152,10 +156,13 @@ class _Problem(NamedTuple):
 
     def search_plan(self) -> Plan:
         """How to integrate it many times: a smooth error moves the place of a minimum, but hardly its risk."""
-        if _is_light(self.task, self.attention) and self.longest <= _LIGHT:
-            fineness = _FINENESS if isinstance(self.task, AbstractSelected) else 1.0
-            return light_plan(self.task, self.attention, self.longest, 0.0, self.longest, fineness)
+        if self.is_light:
+            return self.light_plan(self.longest, _FINENESS)
         return self.plan(self.longest, _ROUGH if self.is_slow else ORDERS[0], _SEARCHING)
+
+    def light_plan(self, longest: float, fineness: float) -> Plan:
+        """How to integrate it by equal steps, up to this length of `k`."""
+        return light_plan(self.task, self.attention, longest, 0.0, longest, fineness)
 
     def plan(self, longest: float, order: int, randomisations: int) -> Plan:
         """How to integrate it once, up to this length of `k`."""
@@ -169,9 +176,15 @@ class _Problem(NamedTuple):
         )
 
     @property
+    def is_light(self) -> bool:
+        """Whether a light rule serves lengths up to the longest."""
+        reach = STEEPEST if isinstance(self.task, AbstractSelected) else _LIGHT
+        return _is_light(self.task, self.attention) and self.longest <= reach
+
+    @property
     def is_slow(self) -> bool:
         """Whether an integral takes seconds, as without a table of fields."""
-        return isinstance(self.task, AbstractSelected) and self.longest > SHARPEST
+        return isinstance(self.task, AbstractSelected) and self.longest > STEEPEST
 
     @property
     def free_bias(self) -> bool:
@@ -252,6 +265,11 @@ class _Problem(NamedTuple):
         reach = next((reach for reach in reaches if reach >= abs(m_kk)), self.longest)
         return self.integrated(attention, m_kk, self.plan(reach, order, _REPORTING))
 
+    def light_profile(self, attention: AbstractAttention, m_kk: float) -> Correlations:
+        """`A` and `B` by the finer light rule: of one reach for all but the longest, to be compiled meanwhile."""
+        reach = _LIGHT if abs(m_kk) <= _LIGHT else self.longest
+        return self.integrated(attention, m_kk, self.light_plan(reach, _FINER))
+
     def integrated(self, attention: AbstractAttention, m_kk: float, how: Plan) -> Correlations:
         """`A` and `B`."""
         values = compiled_profile(*as_arrays((self.task, attention, m_kk, how)))
@@ -259,20 +277,27 @@ class _Problem(NamedTuple):
 
     def risk(self, attention: AbstractAttention, m_kk: float) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
-        hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
-        coarse, fine = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
-        last = self.profile(attention, m_kk, fine)
-        m_vv = float(np.mean(last.label) / np.mean(last.power))
         variance = self.task.label_variance
         if not is_exact(self.task, attention):
+            points = self.profile(attention, m_kk, ORDERS[-1])
+            m_vv = _best_v(points)
             # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
-            return across(variance - 2 * m_vv * last.label + m_vv**2 * last.power), m_vv
-        value = _least(variance, last)
-        if _is_light(self.task, attention) and abs(m_kk) <= self.longest <= _LIGHT:
-            light = _least(variance, self.integrated(attention, m_kk, self.search_plan()))
-            if abs(light - value) < _AGREED:
-                return compared(light, value), m_vv
-        return compared(_least(variance, self.profile(attention, m_kk, coarse)), value), m_vv
+            return across(variance - 2 * m_vv * points.label + m_vv**2 * points.power), m_vv
+        coarse, fine = self.by_two_rules(attention, m_kk)
+        return compared(_least(variance, coarse), _least(variance, fine)), _best_v(fine)
+
+    def by_two_rules(
+        self, attention: AbstractAttention, m_kk: float
+    ) -> tuple[Correlations, Correlations]:
+        """`A` and `B` by two rules, the better one last: by light ones where they agree."""
+        if self.is_light and abs(m_kk) <= self.longest:
+            light = self.integrated(attention, m_kk, self.search_plan())
+            finer = self.light_profile(attention, m_kk)
+            if abs(_least(0.0, light) - _least(0.0, finer)) < _AGREED:
+                return light, finer
+        hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
+        coarse, fine = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
+        return self.profile(attention, m_kk, coarse), self.profile(attention, m_kk, fine)
 
     def limit(self, end: _Place) -> Minimum:
         """The risk at longer `k` than can be integrated: its minimum there, or its limit.

@@ -57,7 +57,7 @@ def _equal_nodes(
     if attention.constant > 0:
         level = jnp.log(attention.constant)
         low, top = jnp.minimum(low, level), jnp.maximum(top, level)
-    return runaway_steps(low - rule.before, top, rule.nodes)
+    return runaway_steps(low - rule.before, top, rule)
 
 
 def _panel_nodes(

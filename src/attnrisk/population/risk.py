@@ -29,9 +29,9 @@ DEFAULT_SCALE = 8.0  # of the scores, where the overlaps are traced and cannot b
 _LIGHT_ORDER = 6
 _PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 
-# A selected task tabulates fields for scores that change by up to this much per unit of field. Beyond it, a kernel at
-# aligned overlaps is integrated without a table, and all else is extrapolated.
-SHARPEST = 16.0
+# A selected task tabulates fields for scores that change by up to this much per unit of field: at any overlaps, and
+# for a kernel at aligned ones, which beyond it is integrated without a table. All else is extrapolated.
+SHARPEST, STEEPEST = 16.0, 32.0
 # Below this ratio of score to its own noise, a kink of the kernel is smooth in the field.
 _BLURRED = 4.0
 
@@ -72,7 +72,7 @@ def plan(
     rule = rule_for(scale * float(getattr(task, "spread", 1.0)), order, _PINCH if vanishes else 0)
     if not isinstance(task, AbstractSelected):
         return Plan(rule)
-    if isinstance(attention, AbstractKernel) and np.isinf(sharpness) and scale > SHARPEST:
+    if isinstance(attention, AbstractKernel) and np.isinf(sharpness) and scale > STEEPEST:
         return Plan(rule, hard=bool(np.isinf(task.sharpness)))
     pinched = vanishes and sharpness > _BLURRED
     cells = _cells(min(scale, sharpness))
@@ -112,7 +112,7 @@ def light_plan(
 
 def _cells(sharpness: float) -> int:
     """Parts of a bulk panel, a power of two to share compiled code."""
-    return 2 ** (int(np.ceil(min(max(sharpness, 1.0), SHARPEST) / 2)) - 1).bit_length()
+    return 2 ** (int(np.ceil(min(max(sharpness, 1.0), STEEPEST) / 2)) - 1).bit_length()
 
 
 def correlations(

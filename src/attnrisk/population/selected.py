@@ -182,12 +182,14 @@ def kernel_profile(
     """`A` and `B` at `k = m_kk k*`, where a score is a function of the field."""
     token = (0.0, jnp.abs(m_kk))
     u, du = transform_nodes(attention, [token], task.length.longest, rule, _TRANSFORM_BULK)
-    lost, first, _ = transforms_at(attention, m_kk * table.fields[:, None], u)
-    log_kept = log_complement(table.above[:, None] + table.below @ lost)
-    alone = task.length.powers(log_kept, 1, drop=0)
-    label = jnp.sum(table.weights[:, None] * du * (table.at @ first) * alone)
-    overlaps = Overlaps(m_kk=m_kk, m_vv=1.0, q_kk=m_kk**2, q_vv=1.0)
-    return Correlations(label, _kernel_power(task, attention, overlaps, rule, u, du))
+    lost, first, second = transforms_at(attention, m_kk * table.fields[:, None], u)
+
+    def alone(lost: Array) -> Array:
+        return task.length.powers(log_complement(lost), 1, drop=0)
+
+    found = (table.at @ first) * alone(table.above[:, None] + table.below @ lost)
+    power = (table.mass @ second) * alone(table.mass @ lost)
+    return Correlations(jnp.sum(table.weights[:, None] * du * found), jnp.sum(du * power))
 
 
 def sharp_kernel_profile(

@@ -25,9 +25,13 @@ _PINCH = 0.07 * 4.0 ** -np.arange(12)
 
 
 class Selection(NamedTuple):
-    """Nodes `x` of the largest perturbed field with their weights, and at each the weights on the grid `fields`."""
+    """Nodes `x` of the largest perturbed field with their weights, and at each the weights on the grid `fields`.
+
+    `mass` are the weights of the grid for a field by itself, selected or not.
+    """
 
     fields: np.ndarray
+    mass: np.ndarray
     weights: np.ndarray
     above: np.ndarray
     below: np.ndarray
@@ -66,7 +70,7 @@ def light_selection(
     rule = trapezoid_for(sharp, 0.0, longest, fineness / blunt)
     window = 6.0 * fineness**0.5 * sharpness
     low, top = -window - 3.2, window + float(np.log(longest))
-    return _soft(sharpness, *runaway_steps(low, top, rule.nodes), edges, order)
+    return _soft(sharpness, *runaway_steps(low, top, rule), edges, order)
 
 
 def _hard(edges: np.ndarray, order: int) -> Selection:
@@ -82,14 +86,15 @@ def _hard(edges: np.ndarray, order: int) -> Selection:
         upper = np.concatenate([bounds, np.full_like(bounds, right)], -1)
         below[:, columns] = np.einsum("xn,xni->xi", *_on_panel(left, right, lower, order)[1:])
         above += _on_panel(left, right, upper, order)[1].sum(-1)
-    return Selection(fields, weights, above, below, np.diag(_density(fields)))
+    density = _density(fields)
+    return Selection(fields, weights * density, weights, above, below, np.diag(density))
 
 
 def _soft(
     sharpness: float, u: np.ndarray, weights: np.ndarray, edges: np.ndarray, order: int
 ) -> Selection:
     """Gumbel perturbation: the Laplace transform of the kernel `e^{sharpness χ*}`."""
-    fields, _ = composite(edges, order)
+    fields, steps = composite(edges, order)
     below, at = np.zeros((2, u.size, fields.size))
     above = np.zeros(u.size)
     crossing = (u[:, None] + TRANSITION) / max(sharpness, 1e-12)
@@ -107,7 +112,7 @@ def _soft(
             below[rows, columns] = np.einsum("xn,xni->xi", mass * np.exp(-w), basis)
             at[rows, columns] = np.einsum("xn,xni->xi", mass * w * np.exp(-w), basis)
             above[rows] += (mass * -np.expm1(-w)).sum(-1)
-    return Selection(fields, weights, above, below, at)
+    return Selection(fields, steps * _density(fields), weights, above, below, at)
 
 
 def _on_panel(

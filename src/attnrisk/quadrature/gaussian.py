@@ -39,19 +39,20 @@ class Trapezoid(NamedTuple):
     """A rule of equal steps, for integrands that are analytic around the real line.
 
     `step` in units of a deviation; in `u`, `nodes` from `before` any token within `window` deviations is passed until
-    all have been. At an accuracy of 10^-8 it takes a quarter of the nodes of panels in each direction.
+    all have been, and `after` it. At an accuracy of 10^-8 it takes a quarter of the nodes of panels in each direction.
     """
 
     step: float
     nodes: int
     window: float
     before: float
+    after: float
 
 
 AnyRule = Rule | Trapezoid
 
 # Past the last token an integrand in u dies like e^{-u}. From _BEYOND on, u = τ + e^{τ - ...} runs away with equal
-# steps in τ, and within _RUNAWAY of them e^{-u} is below 10^-8.
+# steps in τ, and _RUNAWAY further e^{-u} is below 10^-9.
 _BEYOND, _RUNAWAY = 3.0, 2.8
 _SHARE = (
     32  # numbers of nodes are multiples of this, so that neighbouring problems share compiled code
@@ -63,9 +64,10 @@ def trapezoid_for(scale: float, shift: float, longest: float, fineness: float = 
     # The error of equal steps is e^{-2π·strip/step}, and e^{-w} with w = e^χ is tame up to |Im χ| = π/2 (in u, where
     # no Gaussian helps, the factor is that of Γ(2 + 2πi/step)); e^{-x²/2} and e^{-e^u} are cut at as little.
     window, before = 6.0 * fineness**0.5, 3.2 + float(np.log(fineness))
-    width = 2 * window * scale + shift + before + np.log(longest) + _BEYOND + _RUNAWAY
+    after = _BEYOND + _RUNAWAY + float(np.log(fineness))
+    width = 2 * window * scale + shift + before + np.log(longest) + after
     nodes = _SHARE * int(np.ceil(width * fineness / 0.42 / _SHARE))
-    return Trapezoid(0.5 / fineness / max(scale, 1.0), nodes, window, before)
+    return Trapezoid(0.5 / fineness / max(scale, 1.0), nodes, window, before, after)
 
 
 def rounded_up(value: float) -> float:
@@ -73,11 +75,11 @@ def rounded_up(value: float) -> float:
     return float(2.0 ** (max(3.0, np.ceil(2.0 * np.log2(max(value, 1.0)))) / 2.0))
 
 
-def runaway_steps(low: Any, top: Any, nodes: int) -> tuple[Any, Any]:
+def runaway_steps(low: Any, top: Any, rule: Trapezoid) -> tuple[Any, Any]:
     """Nodes and weights in `u`, from `low` past `top`, after which the integrand dies like `e^{-u}`."""
-    knee, end = top + _BEYOND, top + _BEYOND + _RUNAWAY
-    step = (end - low) / (nodes - 1)
-    tau = low + step * np.arange(nodes)
+    knee, end = top + _BEYOND, top + rule.after
+    step = (end - low) / (rule.nodes - 1)
+    tau = low + step * np.arange(rule.nodes)
     run = tau.__array_namespace__().exp(tau - knee)
     return tau + run, step * (1.0 + run)
 
@@ -119,7 +121,7 @@ def bulk_edges(mean: Any, deviation: Any, scores: Any, cells: int = 1) -> Float[
 
 def equal_steps(step: float) -> tuple[np.ndarray, np.ndarray]:
     """The trapezoid rule for the normal law, as far as its mass goes in double precision."""
-    count = int(np.ceil(8.5 / step))
+    count = int(np.ceil(REACH / step))
     x = step * np.arange(-count, count + 1)
     return x, step * np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)
 

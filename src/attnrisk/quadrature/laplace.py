@@ -81,9 +81,10 @@ class OneToken(NamedTuple):
         return log_complement(self.lost[0])
 
 
-def log_complement(lost: Any) -> Array:
+def log_complement(lost: Any) -> Any:
     """`log(1 - lost)`, finite also where rounding makes `lost` one."""
-    return jnp.log1p(-jnp.minimum(lost, 1.0 - 1e-16))
+    xp = lost.__array_namespace__()
+    return xp.log1p(-xp.minimum(lost, 1.0 - 1e-16))
 
 
 def one_token(
@@ -100,12 +101,11 @@ def one_token(
     return OneToken(*moments_by_parts(rows, degree, mean, wide, u))
 
 
-def transforms_at(
-    kernel: SupportsLogPhi, scores: Float[Array, "..."], u: Float[Array, " u"]
-) -> tuple[Array, Array, Array]:
-    """`1 - e^{-tφ}`, `tφ e^{-tφ}` and `(tφ)² e^{-tφ}` at given scores."""
-    w = jnp.exp(jnp.minimum(kernel.log_phi(scores) - u, LARGEST_LOG))
-    lost = -jnp.expm1(-w)
+def transforms_at(kernel: SupportsLogPhi, scores: Any, u: Any) -> tuple[Any, Any, Any]:
+    """`1 - e^{-tφ}`, `tφ e^{-tφ}` and `(tφ)² e^{-tφ}` at given scores; of NumPy's arrays nothing is compiled."""
+    xp = u.__array_namespace__()
+    w = xp.exp(xp.minimum(kernel.log_phi(scores) - u, LARGEST_LOG))
+    lost = -xp.expm1(-w)
     first = w * (1.0 - lost)
     return lost, first, w * first
 

@@ -67,27 +67,27 @@ class LengthLaw(eqx.Module):
         What `L − drop` equal tokens contribute when `order` of them are singled out; zero where there
         are not that many.
         """
-        lengths = jnp.asarray(self.lengths, log_base.dtype)
-        weights = jnp.asarray(self.probabilities)
-        padding = -lengths.size % _BLOCK if lengths.size > _BLOCK else 0
-        blocks = (-1, _BLOCK) if padding or lengths.size > _BLOCK else (1, lengths.size)
-        lengths = jnp.pad(lengths, (0, padding), constant_values=1).reshape(blocks)
-        weights = jnp.pad(weights, (0, padding)).reshape(blocks)
+        xp = log_base.__array_namespace__()
+        lengths, weights = (xp.asarray(a, float) for a in (self.lengths, self.probabilities))
 
-        def block(total: Array, law: tuple[Array, Array]) -> tuple[Array, None]:
-            length, weight = law
-            count = length - drop
-            ways = weight * jnp.where(count >= order, 1.0, 0.0)
+        def summed(lengths: Any, weights: Any) -> Any:
+            count = lengths - drop
+            ways = weights * xp.where(count >= order, 1.0, 0.0)
             for taken in range(order):
-                ways = ways * jnp.maximum(count - taken, 0.0)
-            exponent = jnp.maximum(count - order, 0.0)
-            terms = ways * jnp.exp(exponent * log_base[..., None])
-            return total + terms.sum(-1), None
+                ways = ways * xp.maximum(count - taken, 0.0)
+            exponent = xp.maximum(count - order, 0.0)
+            return xp.sum(ways * xp.exp(exponent * log_base[..., None]), -1)
 
-        total = jnp.zeros_like(log_base)
-        if lengths.shape[0] == 1:
-            return block(total, (lengths[0], weights[0]))[0]
-        return jax.lax.scan(block, total, (lengths, weights))[0]
+        if lengths.size <= _BLOCK:
+            return summed(lengths, weights)
+        padding = (0, -lengths.size % _BLOCK)
+        lengths = jnp.pad(lengths, padding, constant_values=1).reshape(-1, _BLOCK)
+        weights = jnp.pad(weights, padding).reshape(-1, _BLOCK)
+
+        def add(total: Array, block: tuple[Array, Array]) -> tuple[Array, None]:
+            return total + summed(*block), None
+
+        return jax.lax.scan(add, jnp.zeros_like(log_base), (lengths, weights))[0]
 
 
 def fixed(length: int) -> LengthLaw:

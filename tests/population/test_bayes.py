@@ -1,0 +1,43 @@
+"""The Bayes risk by equal steps without compiled code, against compiled panels that serve any scale."""
+
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.population import bayes
+from attnrisk.population.risk import as_arrays
+from attnrisk.quadrature.gaussian import rule_for
+
+LENGTHS = [1, 2, 10, ar.uniform(1, 3), ar.LengthLaw([1, 100], [0.25, 0.75]), 10**6]
+ORDER = 16
+
+
+@pytest.mark.parametrize("length", LENGTHS, ids=str)
+@pytest.mark.parametrize("nu", [0.0, 0.3, 5.0, 60.0])
+def test_spiked(nu, length):
+    task = ar.SpikedSLR(nu, length)
+    exact = bayes._missed_by_panels(as_arrays(task), rule_for(np.sqrt(nu), ORDER))
+    _check(task, exact)
+
+
+@pytest.mark.parametrize("length", LENGTHS, ids=str)
+@pytest.mark.parametrize("nu", [0.0, 0.3, 2.0, 8.0])
+def test_max(nu, length):
+    task = ar.MaxSLR(nu, length)
+    exact = bayes._missed_by_panels(as_arrays(task), rule_for(nu, ORDER))
+    _check(task, exact)
+
+
+def _check(task, exact):
+    found = bayes.location_missed(task)
+    assert found.error < 2e-13
+    assert abs(found.value - float(exact)) <= found.error + 1e-14
+
+
+def test_where_steps_end_panels_go_on():
+    by_steps, by_panels = (
+        bayes.location_missed(ar.MaxSLR(nu, 10))
+        for nu in (bayes._MODERATE, np.nextafter(bayes._MODERATE, np.inf))
+    )
+    assert by_steps.value != by_panels.value
+    assert abs(by_steps.value - by_panels.value) <= by_steps.error + by_panels.error
