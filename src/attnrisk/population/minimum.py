@@ -8,9 +8,12 @@ be integrated, then polished without derivatives, since an attention may have ki
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._check import LARGEST
@@ -28,11 +31,11 @@ from .risk import (
     Plan,
     as_arrays,
     compared,
-    compiled_profile,
     extrapolate,
     is_exact,
     light_plan,
     plan,
+    profile,
 )
 
 # Lengths of k that are cheap to integrate. The scale of an attention is one, so that beyond them the risk only
@@ -46,6 +49,7 @@ _FLAT = 1e-9  # a longer k that gains less than this gains nothing
 _SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
 _ROUGH = 5  # order of a search where an integral takes seconds
 _SCALES, _BIASES = 14, 25  # of a scan
+_ROOM = 20  # lengths of k in one call
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
 _AGREED = 5e-11  # between two light rules: no other is asked
 _FINENESS, _FINER = 1.25, 1.6  # of light rules that agree so well, the second right to 10^-13 or so
@@ -71,7 +75,7 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
     if _is_light(task, attention):
         with ThreadPoolExecutor(1) as threads:
             # Most of a first call is compilation, which leaves the interpreter to others.
-            threads.submit(problem.light_profile, attention, 1.0)
+            threads.submit(problem.compile_finer)
             return _found(problem, longer)
     return _found(problem, longer)
 
@@ -129,6 +133,12 @@ def _loss(place: _Place) -> float:
     return place.loss
 
 
+def _loss_of(profile: Correlations) -> float:
+    a, b = map(float, map(np.mean, profile))
+    drowned = not 0 < abs(a) < np.sqrt(LARGEST) * b  # by a v longer than any that is allowed
+    return math.inf if drowned else math.log(b) - 2 * math.log(abs(a))
+
+
 def _least(variance: Any, profile: Correlations) -> Any:
     """The risk at the best `v`."""
     return variance - profile.label**2 / profile.power
@@ -144,6 +154,52 @@ def _is_falling(places: list[_Place]) -> bool:
     longest = max(abs(place.m_kk) for place in places)
     inner = min(place.loss for place in places if abs(place.m_kk) < 0.99 * longest)
     return min(place.loss for place in places) < inner - _FLAT
+
+
+class _Profiles(NamedTuple):
+    """`A` and `B` of one problem by one rule, at any number of places in one call."""
+
+    task: AbstractTask
+    attention: AbstractAttention
+    plan: Plan
+    free_bias: bool
+
+    def __call__(self, places: Sequence[tuple[float, float]]) -> list[Correlations]:
+        """At pairs of a length of `k` and a bias; the first call compiles, even for none."""
+        found: list[Correlations] = []
+        room = _ROOM * (_BIASES if self.free_bias else 1)
+        for start in range(0, max(1, len(places)), room):
+            some = places[start : start + room]
+            padded = np.zeros((room, 2))
+            padded[: len(some)] = np.reshape(some, (-1, 2))
+            values = np.asarray(_integrated(self, padded, np.asarray(len(some))))
+            found += [Correlations(*pair) for pair in values[: len(some)]]
+        return found
+
+
+@eqx.filter_jit
+def _integrated(profiles: _Profiles, places: Any, count: Any) -> Any:
+    """The first `count` of `places`, one after another in one loop.
+
+    From Python each would be a call that can take longer than its integral. Under `vmap` the arrays of many places
+    leave the cache, which takes four times as long, and the last digits at one place depend on the others.
+    """
+    task, attention, plan, free_bias = profiles
+
+    def at(place: Any) -> Any:
+        chosen = with_bias(attention, place[1]) if free_bias else attention
+        return jnp.stack(profile(task, chosen, place[0], plan))
+
+    def step(i: Any, found: Any) -> Any:
+        return found.at[i].set(at(places[i]))
+
+    one = jax.eval_shape(at, places[0])
+    return jax.lax.fori_loop(0, count, step, jnp.zeros((places.shape[0], *one.shape)))
+
+
+def with_bias(attention: AbstractAttention, bias: Any) -> AbstractAttention:
+    """The attention with its bias set."""
+    return eqx.tree_at(lambda attention: attention.bias, attention, bias)
 
 
 class _Problem(NamedTuple):
@@ -175,6 +231,15 @@ class _Problem(NamedTuple):
             randomisations=randomisations,
         )
 
+    def compile_finer(self) -> None:
+        """What a risk up to a moderate length is reported with."""
+        self.profiles(self.light_plan(_LIGHT, _FINER))([])
+
+    def profiles(self, how: Plan) -> _Profiles:
+        """`A` and `B` by this rule."""
+        task, attention, how = as_arrays((self.task, self.attention, how))
+        return _Profiles(task, attention, how, self.free_bias)
+
     @property
     def is_light(self) -> bool:
         """Whether a light rule serves lengths up to the longest."""
@@ -190,44 +255,23 @@ class _Problem(NamedTuple):
     def free_bias(self) -> bool:
         return isinstance(self.attention, AbstractElementwise) and self.attention.free_bias
 
-    def biased(self, bias: Any) -> AbstractAttention:
-        """The attention with its bias set, if it has a free one."""
-        if not self.free_bias:
-            return self.attention
-        return eqx.tree_at(lambda attention: attention.bias, self.attention, bias)
-
-    def loss(self) -> Callable[[float, float], float]:
-        """`−log(A²/B)` as a function of the length of `k` and the bias."""
-        task, how = as_arrays((self.task, self.search_plan()))
-
-        def loss(m_kk: float, bias: float) -> float:
-            attention, length = as_arrays((self.biased(float(bias)), float(m_kk)))
-            values = compiled_profile(task, attention, length, how)
-            a, b = (float(np.mean(np.asarray(value))) for value in values)
-            drowned = (
-                not 0 < abs(a) < np.sqrt(LARGEST) * b
-            )  # by a v longer than any that is allowed
-            return math.inf if drowned else math.log(b) - 2 * math.log(abs(a))
-
-        return loss
-
     def scan(self, lengths: np.ndarray) -> list[_Place]:
         """The best bias of a grid at each length of `k`."""
-        loss = self.loss()
-        places = []
-        for m_kk in lengths:
-            biases = self.thresholds(m_kk)
-            tried = [_Place(m_kk, bias, loss(m_kk, bias)) for bias in biases]
-            places.append(min(tried, key=lambda place: (round(place.loss, 12), abs(place.bias))))
-        return places
+        grid = [(m_kk, bias) for m_kk in lengths.tolist() for bias in self.thresholds(m_kk)]
+        profiles = self.profiles(self.search_plan())(grid)
+        tried = [_Place(*at, _loss_of(here)) for at, here in zip(grid, profiles, strict=True)]
+        return [
+            min(same_length, key=lambda place: (round(place.loss, 12), abs(place.bias)))
+            for _, same_length in groupby(tried, key=lambda place: place.m_kk)
+        ]
 
-    def thresholds(self, m_kk: float) -> np.ndarray:
+    def thresholds(self, m_kk: float) -> list[float]:
         """Biases that put the threshold of an attention anywhere between below all tokens and above them."""
         if not self.free_bias:
-            return np.zeros(1)
+            return [0.0]
         field = float(getattr(self.task, "shift", 0.0)) + 6.0
         highest = abs(m_kk) * field + np.log(float(self.task.length.longest)) + 6.0
-        return np.linspace(6.0, -highest, _BIASES)
+        return np.linspace(6.0, -highest, _BIASES).tolist()
 
     def polish(self, places: list[_Place]) -> Minimum:
         """The local minimum around the best place of a scan."""
@@ -237,18 +281,20 @@ class _Problem(NamedTuple):
         spacing = lengths[min(at + 1, len(lengths) - 1)] - lengths[max(at - 1, 0)]
         best_bias = self.best_bias(start.bias)
 
-        def loss(m_kk: float) -> float:
-            return best_bias(max(-self.longest, min(self.longest, m_kk))).loss
+        def best(m_kk: float) -> _Place:
+            return best_bias(max(-self.longest, min(self.longest, m_kk)))
 
-        m_kk, _ = polish(loss, start.m_kk, spacing / 4)
-        best = best_bias(max(-self.longest, min(self.longest, m_kk)))
-        attention = self.biased(best.bias)
-        risk, m_vv = self.risk(attention, best.m_kk)
-        return Minimum(risk, aligned(best.m_kk, m_vv), attention, True)
+        m_kk, _ = polish(lambda m_kk: best(m_kk).loss, start.m_kk, spacing / 4)
+        place = best(m_kk)
+        risk, m_vv = self.risk(place)
+        return Minimum(risk, aligned(place.m_kk, m_vv), self.biased(place.bias), True)
 
     def best_bias(self, bias: float) -> Callable[[float], _Place]:
         """The place of the best bias as a function of the length of `k`, each search starting from the last."""
-        loss = self.loss()
+        profiles = self.profiles(self.search_plan())
+
+        def loss(m_kk: float, bias: float) -> float:
+            return _loss_of(*profiles([(m_kk, bias)]))
 
         def place(m_kk: float) -> _Place:
             nonlocal bias
@@ -259,45 +305,43 @@ class _Problem(NamedTuple):
 
         return place
 
-    def profile(self, attention: AbstractAttention, m_kk: float, order: int) -> Correlations:
-        """`A` and `B` by a rule of this order."""
-        reaches = _searched(self.task, self.attention)
-        reach = next((reach for reach in reaches if reach >= abs(m_kk)), self.longest)
-        return self.integrated(attention, m_kk, self.plan(reach, order, _REPORTING))
+    def biased(self, bias: float) -> AbstractAttention:
+        """The attention with its bias set, if it has a free one."""
+        return with_bias(self.attention, bias) if self.free_bias else self.attention
 
-    def light_profile(self, attention: AbstractAttention, m_kk: float) -> Correlations:
-        """`A` and `B` by the finer light rule: of one reach for all but the longest, to be compiled meanwhile."""
-        reach = _LIGHT if abs(m_kk) <= _LIGHT else self.longest
-        return self.integrated(attention, m_kk, self.light_plan(reach, _FINER))
-
-    def integrated(self, attention: AbstractAttention, m_kk: float, how: Plan) -> Correlations:
-        """`A` and `B`."""
-        values = compiled_profile(*as_arrays((self.task, attention, m_kk, how)))
-        return Correlations(*map(np.asarray, values))
-
-    def risk(self, attention: AbstractAttention, m_kk: float) -> tuple[Estimate, float]:
+    def risk(self, place: _Place) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
         variance = self.task.label_variance
-        if not is_exact(self.task, attention):
-            points = self.profile(attention, m_kk, ORDERS[-1])
+        if not is_exact(self.task, self.attention):
+            points = self.profile(place, ORDERS[-1])
             m_vv = _best_v(points)
             # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
             return across(variance - 2 * m_vv * points.label + m_vv**2 * points.power), m_vv
-        coarse, fine = self.by_two_rules(attention, m_kk)
+        coarse, fine = self.by_two_rules(place)
         return compared(_least(variance, coarse), _least(variance, fine)), _best_v(fine)
 
-    def by_two_rules(
-        self, attention: AbstractAttention, m_kk: float
-    ) -> tuple[Correlations, Correlations]:
+    def by_two_rules(self, place: _Place) -> tuple[Correlations, Correlations]:
         """`A` and `B` by two rules, the better one last: by light ones where they agree."""
-        if self.is_light and abs(m_kk) <= self.longest:
-            light = self.integrated(attention, m_kk, self.search_plan())
-            finer = self.light_profile(attention, m_kk)
+        if self.is_light and abs(place.m_kk) <= self.longest:
+            # One reach for all but the longest, since it was compiled meanwhile.
+            reach = _LIGHT if abs(place.m_kk) <= _LIGHT else self.longest
+            light = self.integrated(place, self.search_plan())
+            finer = self.integrated(place, self.light_plan(reach, _FINER))
             if abs(_least(0.0, light) - _least(0.0, finer)) < _AGREED:
                 return light, finer
         hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
         coarse, fine = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
-        return self.profile(attention, m_kk, coarse), self.profile(attention, m_kk, fine)
+        return self.profile(place, coarse), self.profile(place, fine)
+
+    def profile(self, place: _Place, order: int) -> Correlations:
+        """`A` and `B` by a rule of this order."""
+        reaches = _searched(self.task, self.attention)
+        reach = next((reach for reach in reaches if reach >= abs(place.m_kk)), self.longest)
+        return self.integrated(place, self.plan(reach, order, _REPORTING))
+
+    def integrated(self, place: _Place, how: Plan) -> Correlations:
+        """`A` and `B` at one place."""
+        return self.profiles(how)([place[:2]])[0]
 
     def limit(self, end: _Place) -> Minimum:
         """The risk at longer `k` than can be integrated: its minimum there, or its limit.
@@ -305,20 +349,19 @@ class _Problem(NamedTuple):
         From a polynomial in `1/|k|`; with random points, whose noise that would magnify, from the longest `k` alone.
         """
         lengths = self.longest / np.sqrt(2.0) ** np.arange(_EXTRAPOLATED)
-        signed = np.copysign(lengths, end.m_kk)
-        places = [*map(self.best_bias(end.bias), map(float, signed))]
-        attentions = [self.biased(place.bias) for place in places]
-        risks = [self.risk(*pair) for pair in zip(attentions, map(float, signed), strict=True)]
+        signed = np.copysign(lengths, end.m_kk).tolist()
+        places = [*map(self.best_bias(end.bias), signed)]
+        risks = [*map(self.risk, places)]
         estimates, m_vv = [risk for risk, _ in risks], risks[0][1]
-        overlaps = aligned(float(signed[0]), m_vv)
+        overlaps, attention = aligned(signed[0], m_vv), self.biased(places[0].bias)
         if not is_exact(self.task, self.attention):
             step = abs(float(estimates[0].value - estimates[2].value))  # from half the length
             value = Estimate(estimates[0].value, estimates[0].error + step)
-            return Minimum(value, overlaps, attentions[0], False)
+            return Minimum(value, overlaps, attention, False)
         inverses = np.linspace(0.0, 1.0 / lengths[0], 101)
         curve = [extrapolate(lengths, estimates, 1.0 / x if x else np.inf) for x in inverses]
         best = int(np.argmin([point.value for point in curve]))
         if curve[best].value > curve[0].value - curve[0].error - curve[best].error:
-            return Minimum(curve[0], overlaps, attentions[0], False)
+            return Minimum(curve[0], overlaps, attention, False)
         m_kk = float(np.copysign(1.0 / inverses[best], end.m_kk))
-        return Minimum(curve[best], aligned(m_kk, m_vv), attentions[0], True)
+        return Minimum(curve[best], aligned(m_kk, m_vv), attention, True)
