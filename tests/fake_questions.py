@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from attnrisk.studies.questions import QUESTIONS, TASK, Question
@@ -47,6 +48,30 @@ def deadly(task):
         mark.touch()
         _die()
     return plain(task)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a figure asks."""
+
+    number: int
+    label: str = "a fake"
+    compiled_with: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answered:
+    number: int
+    process: int
+
+
+def where(question):
+    """Who answers; 13 ends every worker, and minus one raises."""
+    if question.number == 13:
+        _die()
+    if question.number < 0:
+        raise ValueError("a number\nbelow zero")
+    return [Answered(question.number, os.getpid())]
 
 
 def _die():

@@ -14,6 +14,7 @@ import fake_questions
 import numpy as np
 import pytest
 import xarray as xr
+from fake_questions import Answered, Asked, where
 
 from attnrisk.studies import (
     EngineError,
@@ -27,7 +28,12 @@ from attnrisk.studies import (
     sweep,
 )
 from attnrisk.studies.engine import FAILED, answer, batches, rows_of
+from attnrisk.studies.figures.asking import Asking, asking
+from attnrisk.studies.figures.rows import Question as FigureQuestion
+from attnrisk.studies.figures.rows import Row as FigureRow
+from attnrisk.studies.figures.rows import answer as figure_answer
 from attnrisk.studies.questions import QUESTIONS
+from attnrisk.studies.report import filling
 from attnrisk.studies.results import MISSING
 
 GRID = {"nu": {"from": 1, "to": 8, "points": 8}, "length": [2, "1-3"]}
@@ -155,7 +161,7 @@ def test_a_store_that_cannot_be_written_is_found_before_any_work(store, monkeypa
     def read_only():
         raise StoreError("read-only")
 
-    monkeypatch.setattr("attnrisk.studies.engine._client", lambda *given: pytest.fail("began"))
+    monkeypatch.setattr("attnrisk.studies.engine.connected", lambda *given: pytest.fail("began"))
     monkeypatch.setattr(store, "check_writable", read_only)
     with pytest.raises(StoreError, match="read-only"):
         sweep(Study(question="plain", nu=1, length=2), store)
@@ -184,7 +190,7 @@ def test_nothing_missing_needs_no_workers(store):
 
 
 def test_a_scheduler_that_is_not_there(store, monkeypatch):
-    monkeypatch.setattr("attnrisk.studies.engine._CONNECTING", 0.5)
+    monkeypatch.setattr("attnrisk.studies.cluster._CONNECTING", 0.5)
     for address in ("tcp://127.0.0.1:1", "nonsense://here"):
         with pytest.raises(ValueError, match="scheduler = ") as error:
             sweep(Study(question="plain", nu=1, length=2), store, scheduler=address)
@@ -194,7 +200,7 @@ def test_a_scheduler_that_is_not_there(store, monkeypatch):
 def test_a_scheduler_without_workers(store, monkeypatch):
     from distributed import LocalCluster
 
-    monkeypatch.setattr("attnrisk.studies.engine._ARRIVING", 0.5)
+    monkeypatch.setattr("attnrisk.studies.cluster._ARRIVING", 0.5)
     with (
         LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as cluster,
         pytest.raises(EngineError, match="no worker has come"),
@@ -208,6 +214,56 @@ def test_workers_of_other_numerics_are_refused(store, scheduler, monkeypatch):
     with pytest.raises(EngineError, match="other numerics"):
         sweep(study, store, scheduler=scheduler)
     assert status(study, store).done == 0
+
+
+# figures and the report, whose questions are of another kind
+
+
+def test_figures_ask_the_workers(tmp_path, scheduler):
+    asked = [Asked(number) for number in range(5)]
+    told = []
+    with asking(tmp_path / "some.sqlite", lambda *report: told.append(report), scheduler) as ask:
+        rows = ask(where, asked, Answered)
+        assert ask(where, asked, Answered) == rows  # from the store
+    assert [row.number for row in rows] == [0, 1, 2, 3, 4]
+    assert os.getpid() not in {row.process for row in rows}
+    assert told[0] == ("found in the store", 0, 5)
+    assert told[-1] == ("found in the store", 5, 5)
+
+
+def test_figures_have_the_same_digits_from_workers(tmp_path, scheduler):
+    asked = [FigureQuestion("max", nu, "1-3", "linear") for nu in (0.5, 3.0)]
+    with asking(tmp_path / "some.sqlite", None, scheduler) as ask:
+        assert ask(figure_answer, asked, FigureRow) == Asking()(figure_answer, asked, FigureRow)
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [(13, "every worker that tried it was ended by a fake"), (-1, "ValueError: a number below")],
+)
+def test_a_figure_whose_question_fails_says_so_and_keeps_the_rest(tmp_path, scheduler, number, why):
+    place, good = tmp_path / "some.sqlite", Asked(1)
+    with asking(place, None, scheduler) as ask:
+        ask(where, [good], Answered)
+        with pytest.raises(EngineError, match=why) as error:
+            ask(where, [good, Asked(number)], Answered)
+        assert "\n" not in str(error.value)
+        assert len(ask(where, [good], Answered)) == 1
+
+
+def test_the_report_asks_all_its_parts_at_once(tmp_path, scheduler, monkeypatch):
+    parts = {
+        name: lambda quick, ask, first=first: ask(where, [Asked(first), Asked(first + 1)], Answered)
+        for first, name in enumerate("abc")
+    }
+    monkeypatch.setattr(filling, "PARTS", parts)
+    monkeypatch.setattr(filling, "SHARES", (("a", "b"), ("c",)))
+    told = []
+    with asking(tmp_path / "some.sqlite", lambda *report: told.append(report), scheduler) as ask:
+        filling.fill(ask.store.path, True, ask)
+        assert sum(ask.store.numerics().values()) == 4
+    assert sorted(label for label, *_ in told) == ["a", "b", "c"]
+    assert [(done, total) for _, done, total in told] == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_worker_killed_is_replaced_and_its_task_tried_again(store, scheduler, marks):

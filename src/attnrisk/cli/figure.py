@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Json, StorePlace
+from .options import Json, Scheduler, StorePlace
 from .output import print_json
 from .progress import working
 
@@ -24,6 +24,7 @@ def figure(
         Path, typer.Option(metavar="FOLDER", help="Where the files go; made if missing.")
     ] = Path("build/figures"),
     store: StorePlace = None,
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Compute and draw a figure, and print the files written.
@@ -32,14 +33,14 @@ def figure(
     """
     with working(f"figure {name}") as report:
         from .._check import one_of, refuse
-        from ..studies import Store, default_place, figures
-        from ..studies.figures.asking import Asking
+        from ..studies import figures
+        from ..studies.figures.asking import asking
 
         one_of("figure", name, figures.NAMES)
         if out.exists() and not out.is_dir():
             raise refuse("out", repr(str(out)), "a folder, or a name that is free")
-        with Store(store or default_place()) as answers:
-            files = [str(f) for f in figures.draw(name, out, quick, Asking(answers, report))]
+        with asking(store, report, scheduler) as ask:
+            files = [str(file) for file in figures.draw(name, out, quick, ask)]
     if as_json:
         print_json({"figure": name, "files": files})
     else:

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
 
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="A running Dask scheduler, as tcp://host:8786, whose workers compute in place of this machine.",
+        show_default=False,
+    ),
+]
 StorePlace = Annotated[
     Path | None,
     typer.Option(

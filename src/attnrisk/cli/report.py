@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Json, StorePlace
+from .options import Json, Scheduler, StorePlace
 from .output import print_json
 from .progress import working
 
@@ -19,6 +19,7 @@ def report(
         Path, typer.Option(metavar="FILE", help="The page; its folder is made if missing.")
     ] = Path("build/report/report.html"),
     store: StorePlace = None,
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Write one page that walks from the question to the answer, with every figure and every number computed.
@@ -28,14 +29,13 @@ def report(
     begun = time.perf_counter()
     with working("report") as tell:
         from .._check import refuse
-        from ..studies import Store, default_place
-        from ..studies.figures.asking import Asking
+        from ..studies.figures.asking import asking
         from ..studies.report import write_report
 
         if out.is_dir():
             raise refuse("out", repr(str(out)), "a file, or a name that is free")
-        with Store(store or default_place()) as answers:
-            write_report(out, not full, Asking(answers, tell))
+        with asking(store, tell, scheduler) as ask:
+            write_report(out, not full, ask)
     if as_json:
         print_json({"file": str(out), "seconds": time.perf_counter() - begun})
     else:

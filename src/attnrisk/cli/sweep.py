@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import INTERRUPTED, Json, StorePlace, read_whole
+from .options import INTERRUPTED, Json, Scheduler, StorePlace, read_whole
 from .output import facts, print_json, print_rich
 
 if TYPE_CHECKING:
@@ -37,14 +37,6 @@ Out = Annotated[
     typer.Option(
         metavar="FILE",
         help="The file of --export; if not given, named after the study.",
-        show_default=False,
-    ),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="A running Dask scheduler, as tcp://host:8786, in place of local processes.",
         show_default=False,
     ),
 ]

@@ -54,9 +54,7 @@ AnyRule = Rule | Trapezoid
 # Past the last token an integrand in u dies like e^{-u}. From _BEYOND on, u = τ + e^{τ - ...} runs away with equal
 # steps in τ, and _RUNAWAY further e^{-u} is below 10^-9.
 _BEYOND, _RUNAWAY = 3.0, 2.8
-_SHARE = (
-    32  # numbers of nodes are multiples of this, so that neighbouring problems share compiled code
-)
+_SHARE = 32  # the least difference between two numbers of nodes
 
 
 def trapezoid_for(scale: float, shift: float, longest: float, fineness: float = 1.0) -> Trapezoid:
@@ -66,8 +64,14 @@ def trapezoid_for(scale: float, shift: float, longest: float, fineness: float = 
     window, before = 6.0 * fineness**0.5, 3.2 + float(np.log(fineness))
     after = _BEYOND + _RUNAWAY + float(np.log(fineness))
     width = 2 * window * scale + shift + before + np.log(longest) + after
-    nodes = _SHARE * int(np.ceil(width * fineness / 0.42 / _SHARE))
+    nodes = _shared(width * fineness / 0.42)
     return Trapezoid(0.5 / fineness / max(scale, 1.0), nodes, window, before, after)
+
+
+def _shared(nodes: float) -> int:
+    """The next number of nodes of a kind that neighbouring problems share, and with it compiled code."""
+    unit = max(_SHARE, 2 ** (int(nodes).bit_length() - 3))
+    return unit * int(np.ceil(nodes / unit))
 
 
 def rounded_up(value: float) -> float:

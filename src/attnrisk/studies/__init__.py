@@ -1,6 +1,7 @@
 """Many questions at once, and the figures drawn from their answers."""
 
-from .engine import EngineError, Status, retry, status, sweep
+from .cluster import EngineError
+from .engine import Status, retry, status, sweep
 from .results import dataset, export
 from .store import Row, Store, StoreError, default_place
 from .study import Point, Study, read_study

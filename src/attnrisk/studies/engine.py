@@ -4,39 +4,25 @@ Workers compute and never see the store; this process alone writes. Points that 
 so that a worker compiles once and not once a point.
 """
 
-import asyncio
-import logging
 import platform
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, zip_longest
-from multiprocessing import active_children, resource_tracker
-from threading import Timer
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from .._check import refuse
+from .cluster import EngineError, completed, connected
 from .numerics import fingerprint, versions
 from .questions import QUESTIONS, Question, arguments, compiled_with, lacking
 from .store import Row, Store
 from .study import Point, Study
 
 if TYPE_CHECKING:
-    from distributed import Client, Future, LocalCluster
-
-_CONNECTING = 10.0  # seconds to find a scheduler
-_ARRIVING = 60.0  # seconds until it has a worker: those of a queue may be late, but then the sweep can be run again
-_CLOSING = 1.0  # seconds that busy workers are given to end
-_POLLING = 0.1  # seconds between two looks
+    from distributed import Client
 
 FAILED = "failed"
-
-
-class EngineError(OSError):
-    """The workers cannot be used, said in one line; what they had answered before is in the store."""
+_T = TypeVar("_T")
 
 
 class Status(NamedTuple):
@@ -93,8 +79,7 @@ def sweep(
         return now
     question = QUESTIONS[study.question]
     tasks = batches(question, missing)
-    with _client(scheduler, workers, len(tasks)) as client:
-        _await_worker(client)
+    with connected(scheduler, workers, len(tasks)) as client:
         for rows in _answers(client, question, tasks):
             store.add(rows)
             now = _counted(now, rows)
@@ -116,15 +101,17 @@ def _counted(before: Status, rows: Iterable[Row]) -> Status:
 
 
 def batches(question: Question, points: Iterable[Point]) -> list[list[Point]]:
-    """Points that share compiled code, cut into tasks; those that share none take turns."""
-    groups: dict[tuple[Any, ...], list[Point]] = {}
-    for point in points:
-        groups.setdefault(compiled_with(point.inputs), []).append(point)
-    cut = [
-        [
-            group[start : start + question.together]
-            for start in range(0, len(group), question.together)
-        ]
+    """The tasks of an engine."""
+    return grouped(points, lambda point: compiled_with(point.inputs), question.together)
+
+
+def grouped(asked: Iterable[_T], key: Callable[[_T], Hashable], together: int) -> list[list[_T]]:
+    """What shares compiled code, in tasks of at most so many; those that share none take turns."""
+    groups: dict[Hashable, list[_T]] = {}
+    for each in asked:
+        groups.setdefault(key(each), []).append(each)
+    cut: list[Sequence[list[_T]]] = [
+        [group[start : start + together] for start in range(0, len(group), together)]
         for group in groups.values()
     ]
     return [batch for batch in chain.from_iterable(zip_longest(*cut)) if batch is not None]
@@ -174,42 +161,15 @@ def row_of(
 def _answers(
     client: "Client", question: Question, tasks: Iterable[list[Point]]
 ) -> Iterator[list[Row]]:
-    """What the workers answer, as it comes."""
-    from distributed import KilledWorker, as_completed
-
-    def submit(points: list[Point]) -> "Future":
-        return client.submit(answer, question, points, pure=False)
-
-    asked = {submit(points): points for points in tasks}
-    coming = as_completed(list(asked), loop=client.loop)
-    for future in coming:
-        points, error = asked.pop(future), _error(future)
-        if error is None:
-            yield _of_these_numerics(_gathered(future))
-        elif not isinstance(error, KilledWorker):
-            raise EngineError(f"the workers cannot answer: {type(error).__name__}: {error}")
-        elif len(points) == 1:
+    """What the workers answer, as it comes; a point that ends them is a failure."""
+    for points, rows in completed(client, partial(answer, question), tasks):
+        if rows is None:
             yield [_failure(points[0], "it ended every worker that tried it", time.perf_counter())]
-        else:  # one of them did it: each alone
-            for point in points:
-                alone = submit([point])
-                asked[alone] = [point]
-                coming.add(alone)
+        else:
+            yield of_these_numerics(rows)
 
 
-def _error(future: "Future") -> BaseException | None:
-    """What kept a task from an answer; `None` where it has one, or where nobody is left to tell."""
-    return future.exception() if future.status == "error" else None
-
-
-def _gathered(future: "Future") -> list[Row]:
-    try:
-        return future.result()
-    except (OSError, CancelledError) as error:
-        raise EngineError(f"the scheduler went away ({type(error).__name__}: {error})") from error
-
-
-def _of_these_numerics(rows: list[Row]) -> list[Row]:
+def of_these_numerics(rows: list[Row]) -> list[Row]:
     """The rows, unless the worker has another version of the code than this process."""
     for row in rows:
         if row.numerics != fingerprint():
@@ -218,90 +178,3 @@ def _of_these_numerics(rows: list[Row]) -> list[Row]:
                 f"({fingerprint()}): install one version of attnrisk on both"
             )
     return rows
-
-
-@contextmanager
-def _client(scheduler: str | None, workers: int | None, most: int) -> Iterator["Client"]:
-    """Of a running scheduler, or of processes that end with this context."""
-    from distributed import Client
-
-    if scheduler is None:
-        with _local(workers, most) as client:
-            yield client
-        return
-    _check_reachable(scheduler)
-    with Client(scheduler, timeout=_CONNECTING, set_as_default=False) as client:
-        yield client
-
-
-def _await_worker(client: "Client") -> None:
-    try:
-        client.wait_for_workers(1, timeout=_ARRIVING)
-    except TimeoutError:
-        raise EngineError(
-            f"no worker has come within {_ARRIVING:.0f} s: start some first"
-        ) from None
-
-
-def _check_reachable(scheduler: str) -> None:
-    """Refuse an address where nobody answers: a client that failed to connect may hang when it is collected."""
-    from distributed.comm.core import connect
-
-    async def reach() -> None:
-        await (await connect(scheduler, timeout=_CONNECTING)).close()
-
-    with ThreadPoolExecutor(1) as thread:  # this one may have an event loop of its own
-        try:
-            thread.submit(lambda: asyncio.run(reach())).result()
-        except (OSError, ValueError) as error:
-            allowed = f"the address of a running Dask scheduler ({' '.join(str(error).split())})"
-            raise refuse("scheduler", repr(scheduler), allowed) from None
-
-
-@contextmanager
-def _local(workers: int | None, most: int) -> Iterator["Client"]:
-    from dask.system import CPU_COUNT
-    from distributed import Client
-
-    others = set(active_children())
-
-    def kill() -> None:
-        for child in set(active_children()) - others:
-            child.kill()
-
-    cluster = _start(min(most, workers or CPU_COUNT), kill)
-    impatient = Timer(_CLOSING, kill)
-    try:
-        with Client(cluster, set_as_default=False) as client:
-            yield client
-    finally:
-        impatient.start()
-        cluster.close()
-        impatient.cancel()
-
-
-def _start(workers: int, kill: Callable[[], None]) -> "LocalCluster":
-    """A cluster whose processes do not see Ctrl-C, which is for this one; here it is seen while they start."""
-    from distributed import LocalCluster
-
-    resource_tracker.ensure_running()  # which would lift the mask, were it started by the thread
-    mask = signal.SIG_BLOCK, {signal.SIGINT}
-    with ThreadPoolExecutor(1, initializer=signal.pthread_sigmask, initargs=mask) as thread:
-        starting = thread.submit(
-            LocalCluster,
-            n_workers=workers,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address=":0",
-            memory_limit=0,
-            silence_logs=logging.CRITICAL,
-        )
-        try:
-            return starting.result()
-        except KeyboardInterrupt:
-            while not starting.done():
-                kill()
-                wait([starting], timeout=_POLLING)
-            if starting.exception() is None:
-                starting.result().close()
-            raise

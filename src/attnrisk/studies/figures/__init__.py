@@ -52,10 +52,14 @@ class Drawn(NamedTuple):
     caption: str
 
 
+def compute(name: str, quick: bool = False, ask: Asking = _ALONE) -> list[Any]:
+    """The rows of the figure called `name`; `quick` takes fewer points, and what `ask` has a store for is kept."""
+    return _MODULES[one_of("figure", name, NAMES)].compute(quick, ask)
+
+
 def make(name: str, quick: bool = False, ask: Asking = _ALONE) -> Drawn:
-    """Compute the figure called `name`; `quick` takes fewer points, and what `ask` has a store for is computed once."""
-    module = _MODULES[one_of("figure", name, NAMES)]
-    rows = module.compute(quick, ask)
+    """Compute a figure and draw it."""
+    rows, module = compute(name, quick, ask), _MODULES[name]
     with context():
         return Drawn(module.STEM, rows, module.plot(rows), module.CAPTION)
 

@@ -1,23 +1,31 @@
-"""How a figure asks: two questions at a time, and none again that a store has the answer to."""
+"""How a figure asks: two questions at a time, or as many as a cluster has workers, and none again that a store has the
+answer to."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from itertools import chain, zip_longest
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-from ..engine import row_of
+from ..cluster import EngineError, completed, connected
+from ..engine import grouped, of_these_numerics, row_of
 from ..numerics import statements_behind
 from ..questions import CONVERGED
-from ..store import Row, Store
+from ..store import Row, Store, default_place
 from ..study import Point
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Progress = Callable[[str, int, int], None]
 
 # Threads, since compiled code runs outside the interpreter's lock, and threads share what they compile. An integral
 # keeps one core busy, and more of them would compete for memory.
 _THREADS = 2
+_TASKS = 4  # for each worker of a cluster, so that none waits long for the last
 
 
 class Asked(Protocol):
@@ -40,42 +48,51 @@ Work = Callable[[_Asked], list[_Row]]
 
 
 class Asking(NamedTuple):
-    """Where answers are kept, and who is told how far it is; with neither, they are only computed."""
+    """Where answers are kept, who is told how far it is, and who computes: threads of this process, or a cluster."""
 
     store: Store | None = None
     progress: Progress | None = None
+    client: "Client | None" = None
 
     def __call__(
         self, work: Work[_Asked, _Row], questions: Iterable[_Asked], row: type[_Row]
     ) -> list[_Row]:
         """The rows that `work` makes of each question, in their order; they are dataclasses of the type `row`."""
         questions = list(questions)
-        found = self._kept(work, questions, row)
-        missing = [question for question in questions if question not in found]
-        self._tell("found in the store", len(found), len(questions))
-        for question, (rows, begun) in _computed(work, missing):
-            found[question] = rows
-            if self.store is not None:
-                self.store.add([_stored(_point(work, question), rows, begun)])
-            self._tell(question.label, len(found), len(questions))
-        return [each for question in questions for each in found[question]]
-
-    def _kept(
-        self, work: Work[_Asked, _Row], questions: list[_Asked], row: type[_Row]
-    ) -> dict[_Asked, list[_Row]]:
-        if self.store is None:
-            return {}
         addresses = {question: _point(work, question).address for question in questions}
-        kept = self.store.find(addresses.values())
-        return {
-            question: [row(**each) for each in kept[address].outputs["rows"]]
-            for question, address in addresses.items()
-            if address in kept
-        }
+        found = {} if self.store is None else self.store.find(addresses.values())
+        self._tell("found in the store", len(found), len(questions))
+        missing = [question for question in questions if addresses[question] not in found]
+        for question, answer in self._computed(work, missing):
+            found[addresses[question]] = answer
+            if self.store is not None:
+                self.store.add([answer])
+            self._tell(question.label, len(found), len(questions))
+        kept = (found[addresses[question]].outputs["rows"] for question in questions)
+        return [row(**each) for rows in kept for each in rows]
+
+    def _computed(
+        self, work: Work[_Asked, _Row], questions: list[_Asked]
+    ) -> Iterator[tuple[_Asked, Row]]:
+        """Each question with its answer, as they come."""
+        if self.client is None:
+            return _by_threads(work, questions)
+        return _by_cluster(self.client, work, questions)
 
     def _tell(self, label: str, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(label, done, total)
+
+
+@contextmanager
+def asking(
+    store: Path | None, progress: Progress | None = None, scheduler: str | None = None
+) -> Iterator[Asking]:
+    """With the store at this place, or at the usual one, and the workers of this scheduler, if there is one."""
+    with ExitStack() as opened:
+        answers = opened.enter_context(Store(store or default_place()))
+        client = None if scheduler is None else opened.enter_context(connected(scheduler))
+        yield Asking(answers, progress, client)
 
 
 def _point(work: Work[_Asked, _Row], question: _Asked) -> Point:
@@ -84,34 +101,40 @@ def _point(work: Work[_Asked, _Row], question: _Asked) -> Point:
     return Point(name, asdict(question) | {"statements": statements_behind(work)})
 
 
-def _stored(point: Point, rows: list[Any], begun: float) -> Row:
+def _answer(work: Work[_Asked, _Row], question: _Asked) -> Row:
+    """The rows of a question as one row of a store."""
+    begun = time.perf_counter()
+    rows: list[Any] = work(question)
     unsure = [each.result for each in rows if getattr(each, "result", CONVERGED) != CONVERGED]
     outputs = {"rows": [asdict(each) for each in rows]}
-    return row_of(point, outputs, unsure[0] if unsure else CONVERGED, not unsure, begun)
+    result = unsure[0] if unsure else CONVERGED
+    return row_of(_point(work, question), outputs, result, not unsure, begun)
 
 
-def _computed(
-    work: Work[_Asked, _Row], questions: list[_Asked]
-) -> Iterator[tuple[_Asked, tuple[list[_Row], float]]]:
-    """Each question with its rows and when they were begun, as they come."""
+def _answers(work: Work[_Asked, _Row], questions: list[_Asked]) -> list[Row]:
+    """What a worker of a cluster runs."""
+    return [_answer(work, question) for question in questions]
 
-    def timed(question: _Asked) -> tuple[list[_Row], float]:
-        begun = time.perf_counter()
-        return work(question), begun
 
+def _by_threads(work: Work[_Asked, _Row], questions: list[_Asked]) -> Iterator[tuple[_Asked, Row]]:
     pool = ThreadPoolExecutor(_THREADS)
+    # Neighbours share no compiled code, so that two threads do not compile the same at the same time.
+    order = [question for (question,) in grouped(questions, lambda each: each.compiled_with, 1)]
     try:
-        jobs = {pool.submit(timed, question): question for question in _interleaved(questions)}
+        jobs = {pool.submit(_answer, work, question): question for question in order}
         for job in as_completed(jobs):
             yield jobs[job], job.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _interleaved(questions: Iterable[_Asked]) -> list[_Asked]:
-    """Neighbours that share no compiled code, so that two threads do not compile the same at the same time."""
-    groups: dict[tuple[Any, ...], list[_Asked]] = {}
-    for question in questions:
-        groups.setdefault(question.compiled_with, []).append(question)
-    rounds = chain.from_iterable(zip_longest(*groups.values()))
-    return [question for question in rounds if question is not None]
+def _by_cluster(
+    client: "Client", work: Work[_Asked, _Row], questions: list[_Asked]
+) -> Iterator[tuple[_Asked, Row]]:
+    workers = len(client.scheduler_info(n_workers=-1)["workers"])
+    together = max(1, len(questions) // (_TASKS * max(1, workers)))
+    tasks = grouped(questions, lambda each: each.compiled_with, together)
+    for task, answers in completed(client, partial(_answers, work), tasks):
+        if answers is None:
+            raise EngineError(f"every worker that tried it was ended by {task[0].label}")
+        yield from zip(task, of_these_numerics(answers), strict=True)

@@ -34,7 +34,7 @@ def write_report(path: Path, quick: bool, ask: Asking) -> Path:
     """Compute everything, and write the page; what `ask` has a store for is computed once."""
     begun = time.perf_counter()
     if ask.store is not None:
-        fill(ask.store.path, quick, ask.progress)
+        fill(ask.store.path, quick, ask)
     drawn = {name: figures.make(name, quick, ask) for name in FIGURES}
     parts = _parts(drawn, quick, ask)
     parts["origin"] = _origin(quick, time.perf_counter() - begun)

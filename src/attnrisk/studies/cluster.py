@@ -1,0 +1,160 @@
+"""Many processes, of this machine or of a cluster: who asks them, and what comes back."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import active_children, resource_tracker
+from threading import Timer
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .._check import refuse
+
+if TYPE_CHECKING:
+    from distributed import Client, Future, LocalCluster
+
+_CONNECTING = 10.0  # seconds to find a scheduler
+_ARRIVING = (
+    60.0  # seconds until it has a worker: those of a queue may be late, but then one can ask again
+)
+_CLOSING = 1.0  # seconds that busy workers are given to end
+_POLLING = 0.1  # seconds between two looks
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class EngineError(OSError):
+    """The workers cannot be used, said in one line; what they had answered before is in the store."""
+
+
+@contextmanager
+def connected(
+    scheduler: str | None, workers: int | None = None, most: int = 2**16
+) -> Iterator["Client"]:
+    """Who asks the workers of a running scheduler, or those of local processes that end with this context."""
+    from distributed import Client
+
+    if scheduler is None:
+        with _local(workers, most) as client:
+            _await_worker(client)
+            yield client
+        return
+    _check_reachable(scheduler)
+    with Client(scheduler, timeout=_CONNECTING, set_as_default=False) as client:
+        _await_worker(client)
+        yield client
+
+
+def completed(
+    client: "Client", work: Callable[[list[_T]], _R], tasks: Iterable[list[_T]]
+) -> Iterator[tuple[list[_T], _R | None]]:
+    """Each task with what `work` makes of it, as they come; `None` where its one part ended every worker."""
+    from distributed import KilledWorker, as_completed
+
+    def submit(task: list[_T]) -> "Future":
+        return client.submit(work, task, pure=False)
+
+    asked = {submit(task): task for task in tasks}
+    coming = as_completed(list(asked), loop=client.loop)
+    for future in coming:
+        task, error = asked.pop(future), _error(future)
+        if error is None:
+            yield task, _gathered(future)
+        elif not isinstance(error, KilledWorker):
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            raise EngineError(f"the workers cannot answer: {why}")
+        elif len(task) == 1:
+            yield task, None
+        else:  # one of them did it: each alone
+            for part in task:
+                alone = submit([part])
+                asked[alone] = [part]
+                coming.add(alone)
+
+
+def _error(future: "Future") -> BaseException | None:
+    """What kept a task from an answer; `None` where it has one, or where nobody is left to tell."""
+    return future.exception() if future.status == "error" else None
+
+
+def _gathered(future: "Future") -> Any:
+    try:
+        return future.result()
+    except (OSError, CancelledError) as error:
+        raise EngineError(f"the scheduler went away ({type(error).__name__}: {error})") from error
+
+
+def _await_worker(client: "Client") -> None:
+    try:
+        client.wait_for_workers(1, timeout=_ARRIVING)
+    except TimeoutError:
+        raise EngineError(
+            f"no worker has come within {_ARRIVING:.0f} s: start some first"
+        ) from None
+
+
+def _check_reachable(scheduler: str) -> None:
+    """Refuse an address where nobody answers: a client that failed to connect may hang when it is collected."""
+    from distributed.comm.core import connect
+
+    async def reach() -> None:
+        await (await connect(scheduler, timeout=_CONNECTING)).close()
+
+    with ThreadPoolExecutor(1) as thread:  # this one may have an event loop of its own
+        try:
+            thread.submit(lambda: asyncio.run(reach())).result()
+        except (OSError, ValueError) as error:
+            allowed = f"the address of a running Dask scheduler ({' '.join(str(error).split())})"
+            raise refuse("scheduler", repr(scheduler), allowed) from None
+
+
+@contextmanager
+def _local(workers: int | None, most: int) -> Iterator["Client"]:
+    from dask.system import CPU_COUNT
+    from distributed import Client
+
+    others = set(active_children())
+
+    def kill() -> None:
+        for child in set(active_children()) - others:
+            child.kill()
+
+    cluster = _start(min(most, workers or CPU_COUNT), kill)
+    impatient = Timer(_CLOSING, kill)
+    try:
+        with Client(cluster, set_as_default=False) as client:
+            yield client
+    finally:
+        impatient.start()
+        cluster.close()
+        impatient.cancel()
+
+
+def _start(workers: int, kill: Callable[[], None]) -> "LocalCluster":
+    """A cluster whose processes do not see Ctrl-C, which is for this one; here it is seen while they start."""
+    from distributed import LocalCluster
+
+    resource_tracker.ensure_running()  # which would lift the mask, were it started by the thread
+    mask = signal.SIG_BLOCK, {signal.SIGINT}
+    with ThreadPoolExecutor(1, initializer=signal.pthread_sigmask, initargs=mask) as thread:
+        starting = thread.submit(
+            LocalCluster,
+            n_workers=workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=":0",
+            memory_limit=0,
+            silence_logs=logging.CRITICAL,
+        )
+        try:
+            return starting.result()
+        except KeyboardInterrupt:
+            while not starting.done():
+                kill()
+                wait([starting], timeout=_POLLING)
+            if starting.exception() is None:
+                starting.result().close()
+            raise
