@@ -160,6 +160,7 @@ def test_every_control_of_the_quick_views(visit, tmp_path):
     visit.page.wait_for_function("location.search.includes('alpha=2.5')")
     visit.page.get_by_text("The formulas").click()
     visit.page.wait_for_selector(".katex-display")
+    visit.settle()  # a file of the run before may be gone
     assert visit.download("Data (CSV)").startswith("attention,token,needle,field")
     visit.is_fine()
 

@@ -8,12 +8,12 @@ from attnrisk.population import bayes
 from attnrisk.population.risk import as_arrays
 from attnrisk.quadrature.gaussian import rule_for
 
-LENGTHS = [1, 2, 10, ar.uniform(1, 3), ar.LengthLaw([1, 100], [0.25, 0.75]), 10**6]
+LENGTHS = [2, 10**6, ar.uniform(1, 3)]
 ORDER = 16
 
 
 @pytest.mark.parametrize("length", LENGTHS, ids=str)
-@pytest.mark.parametrize("nu", [0.0, 0.3, 5.0, 60.0])
+@pytest.mark.parametrize("nu", [0.0, 5.0, 60.0])
 def test_spiked(nu, length):
     task = ar.SpikedSLR(nu, length)
     exact = bayes._missed_by_panels(as_arrays(task), rule_for(np.sqrt(nu), ORDER))
@@ -21,7 +21,7 @@ def test_spiked(nu, length):
 
 
 @pytest.mark.parametrize("length", LENGTHS, ids=str)
-@pytest.mark.parametrize("nu", [0.0, 0.3, 2.0, 8.0])
+@pytest.mark.parametrize("nu", [0.3, 2.0, 8.0])
 def test_max(nu, length):
     task = ar.MaxSLR(nu, length)
     exact = bayes._missed_by_panels(as_arrays(task), rule_for(nu, ORDER))

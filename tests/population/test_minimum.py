@@ -149,6 +149,10 @@ def test_nothing_off_the_manifold_is_lower(name, rng):
         ar.SpikedSLR(4.39, 3),
         ar.MaxSLR(3.0, 2),
         ar.MaxSLR(4.0, 2),
+        ar.MaxSLR(0.0, ar.uniform(1, 3)),
+        ar.SpikedSLR(0.0, ar.uniform(1, 3)),
+        ar.MaxSLR(0.5, ar.LengthLaw([1, 50], [0.9, 0.1])),
+        ar.MaxSLR(20.0, 1),
     ],
     ids=repr,
 )

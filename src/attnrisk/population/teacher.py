@@ -67,10 +67,12 @@ def light_selection(
     # In x the integrand has the strip of analyticity of the blunter one, selection or student.
     sharp = rounded_up(sharpness)
     blunt = max(1.0, sharp / max(scale, 1.0))
-    rule = trapezoid_for(sharp, 0.0, longest, fineness / blunt)
-    window = 6.0 * fineness**0.5 * sharpness
-    low, top = -window - 3.2, window + float(np.log(longest))
-    return _soft(sharpness, *runaway_steps(low, top, rule), edges, order)
+    rule, coarse = (trapezoid_for(sharp, 0.0, longest, fineness / by) for by in (1.0, blunt))
+    window = rule.window * sharpness
+    low, top = -window - rule.before, window + float(np.log(longest))
+    return _soft(
+        sharpness, *runaway_steps(low, top, rule._replace(nodes=coarse.nodes)), edges, order
+    )
 
 
 def _hard(edges: np.ndarray, order: int) -> Selection:
