@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import attnrisk as ar
 
@@ -85,3 +86,8 @@ def random_overlaps(rng, scale=1.0):
     return ar.Overlaps(
         m_kk=k[0], m_kv=k[1], m_vk=v[0], m_vv=v[1], q_kk=k @ k, q_kv=k @ v, q_vv=v @ v
     )
+
+
+def some_slow(names, *slow):
+    """All of them to be tested, these by the slow tests, since others of their kind are quick."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]

@@ -61,7 +61,7 @@ def test_agrees_with_the_full_rule(task, name, rng):
 
 
 @pytest.mark.parametrize(("task", "name"), [("spiked", "relu"), ("max", "softmax"), ("max", "erf")])
-@pytest.mark.parametrize("residual", [0.5, 1e-3])
+@pytest.mark.parametrize("residual", [pytest.param(0.5, marks=pytest.mark.slow), 1e-3])
 def test_hessian_against_differences_of_the_gradient(task, name, residual):
     task, attention = TASKS[task], ar.attention(name)
     problem = as_arrays((task, attention, light_plan(task, attention, SCALE, SCALE, SCALE)))

@@ -133,7 +133,7 @@ def _standardised(task, alpha, run, sizes, draws, seed):
     ]
 
 
-SMALL = ((80, 160, 320), (20, 14, 10))
+SMALL = ((80, 160, 320), (16, 12, 8))
 SETTINGS = [(SPIKED_NOISY, 0.9), (MAX_NOISY, 2.0)]
 
 
@@ -237,7 +237,11 @@ def _fresh(task, teacher, n, rng):
     return tokens / np.sqrt(dim), labels + task.noise * rng.normal(size=n)
 
 
-@pytest.mark.parametrize("task", [ar.SpikedSLR(2.0, 3, noise=0.3), MAX_NOISY], ids=str)
+@pytest.mark.parametrize(
+    "task",
+    [ar.SpikedSLR(2.0, 3, noise=0.3), pytest.param(MAX_NOISY, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_the_risk_is_that_of_the_predictor_on_fresh_sequences(task, rng):
     data = _draw(task, 3.0, 60, seed=5)
     found = ar.fit_amp(data)
@@ -280,6 +284,7 @@ def test_a_step_that_takes_back_the_one_before_is_shortened():
     assert damping == [0.5, 0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_few_digits_and_fresh_draws_change_little():
     task, key, size = SPIKED_NOISY, jax.random.key(1), {"n": 200, "dim": 100}
     whole = ar.fit_amp(ar.sample(task, key, **size))
@@ -297,7 +302,7 @@ def test_few_digits_and_fresh_draws_change_little():
         ar.SpikedSLR(0.0, 3, noise=0.2),
         ar.MaxSLR(0.0, 3, noise=0.2),
         ar.SpikedSLR(3.0, 1),
-        ar.SpikedSLR(50.0, 100, noise=0.1),
+        pytest.param(ar.SpikedSLR(50.0, 100, noise=0.1), marks=pytest.mark.slow),
         pytest.param(ar.MaxSLR(np.inf, 6), marks=pytest.mark.slow),
     ],
     ids=str,

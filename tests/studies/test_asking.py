@@ -1,6 +1,8 @@
 """A figure asks no question twice, and its rows come out of the store as they went in."""
 
+import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pytest
@@ -10,7 +12,7 @@ from attnrisk.studies import Store
 from attnrisk.studies.figures import phases
 from attnrisk.studies.figures.asking import Asking
 from attnrisk.studies.figures.rows import Question, Row, answer
-from attnrisk.studies.numerics import statements_behind
+from attnrisk.studies.numerics import fingerprint, statements_behind
 
 ASKED = [Question("spiked", nu, "2", BAYES) for nu in (3.0, 1.0, 2.0)]
 CALLS = []
@@ -69,6 +71,17 @@ def test_doubt_is_kept_beside_the_rows(store):
         ("test_asking.look", 1, "converged"),
         ("test_asking.look", 1, "converged"),
     ]
+
+
+def test_the_numerics_may_be_asked_for_by_many_threads_at_once():
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = set(pool.map(lambda _: fingerprint.__wrapped__(), range(16)))
+    finally:
+        sys.setswitchinterval(usual)
+    assert found == {fingerprint()}
 
 
 def test_real_rows_survive(store):

@@ -13,7 +13,7 @@ from .progress import working
 
 def report(
     full: Annotated[
-        bool, typer.Option("--full", help="At the paper's size: about an hour, once.")
+        bool, typer.Option("--full", help="At the paper's size: some hours on two cores, once.")
     ] = False,
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="The page; its folder is made if missing.")

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 _ROOMS = ("tasks", "attention", "quadrature", "population", "learning", "simulation")
 _HERE = Path(__file__).parent
+_PARSING = Lock()  # Python 3.11 fails where two threads parse at the same time
 
 
 @cache
@@ -35,7 +37,7 @@ def versions() -> dict[str, str]:
 @cache
 def statements_behind(work: Callable[..., Any]) -> str:
     """A fingerprint of a function and of what it uses in its own module: what decides its answers there."""
-    tree = ast.parse(Path(inspect.getfile(work)).read_text(encoding="utf-8"))
+    tree = _parsed(Path(inspect.getfile(work)).read_text(encoding="utf-8"))
     named = {name: node for node in tree.body for name in _names_given(node)}
     wanted, used = [work.__name__], dict[str, str]()
     while wanted:
@@ -64,8 +66,13 @@ def _names_given(statement: ast.stmt) -> list[str]:
             return []
 
 
+def _parsed(source: str) -> ast.Module:
+    with _PARSING:
+        return ast.parse(source)
+
+
 def _statements(source: str) -> str:
-    tree = ast.parse(source)
+    tree = _parsed(source)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
