@@ -27,6 +27,7 @@ from .tables import Standing, headline, standings
 
 FIGURES = ("2", "haystack", "4", "5", "3", "phases", "6", "7")
 
+_LIMIT, _AS_A_LIMIT = "*", "a limit, approached as the keys grow without bound."
 _NAMES = {BAYES: "Bayes: nobody can do better", FLOOR: "any attention on single tokens: at best"}
 
 
@@ -123,21 +124,23 @@ def _least(row: Row) -> tuple[str, ...]:
 
 def _league(standings: Sequence[Standing]) -> str:
     """One column for each task; of softmax the gap is zero up to the error of quadrature."""
-    tasks = [f"{row.task}, ν = {row.nu:g}, L = {row.length}" for row in standings[0].rows]
-    head = "", "attention", "family", "weights grow", *tasks, *(["mean"] if len(tasks) > 1 else [])
+    tasks = [f"{row.task} ν={row.nu:g} L={row.length}" for row in standings[0].rows]
+    means = ["mean"] if len(tasks) > 1 else []
+    head = "", "attention", "family", "weights grow", *means, *tasks, "error"
     lines = []
     for place, each in enumerate(standings, start=1):
         entry = CATALOGUE[each.name]
-        gaps = [_gap(row) for row in each.rows]
-        mean = [f"{max(each.gap, 0.0):.4f}"] if len(tasks) > 1 else []
+        mean = [f"{max(each.gap, 0.0):.4f}" for _ in means]
+        error = max(row.error + row.bayes_error for row in each.rows)
         traits = family(entry.attention), entry.growth
-        lines.append((str(place), each.name, *traits, *gaps, *mean))
-    return _table(head, lines, "numbers")
+        lines.append((str(place), each.name, *traits, *mean, *map(_gap, each.rows), f"{error:.0e}"))
+    limits = any(not row.attained for each in standings for row in each.rows)
+    note = f'<p class="note">{_LIMIT}: {_AS_A_LIMIT}</p>' if limits else ""
+    return _table(head, lines, "numbers dense") + note
 
 
 def _gap(row: Row) -> str:
-    limit = "" if row.attained else ", as a limit"
-    return f"{max(row.excess, 0.0):.4f} ± {row.error + row.bayes_error:.0e}{limit}"
+    return f"{max(row.excess, 0.0):.4f}{'' if row.attained else _LIMIT}"
 
 
 def _agreement(pairs: Sequence[claims.Pair]) -> str:
