@@ -45,6 +45,7 @@ def test_one_run_in_json(run):
     assert all(set(moment["overlaps"]) == OVERLAPS for moment in path)
 
 
+@pytest.mark.slow
 def test_a_run_that_leaves_the_domain_is_marked(run):
     # Linear attention from swapped roles has no minimum: k grows and v shrinks.
     fields = answer(flow(run, f"--attention linear --time 1e9 {SWAPPED} --json"))

@@ -161,6 +161,7 @@ def test_sign_of_the_label_is_a_convention():
     np.testing.assert_allclose(first.overlaps.m_vv, second.overlaps.m_vv, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_free_bias_flows_too():
     flow = ar.gradient_flow(ar.SpikedSLR(2.0, 3), ar.Erf(), START, [1e5])
     best = ar.population_minimum(ar.SpikedSLR(2.0, 3), ar.Erf())

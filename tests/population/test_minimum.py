@@ -71,7 +71,8 @@ def test_the_floor_of_the_family_is_close_below_its_members(task, attention):
     assert -1e-10 < found - floor < 2e-3
 
 
-@pytest.mark.parametrize("length", [10, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [10, 2])
 def test_the_floor_of_the_family_with_an_argmax_to_find(length):
     task = ar.MaxSLR(np.inf, length, noise=0.5)
     assert abs(ar.elementwise_floor(task) - 0.25 - (length - 1) / (2 * length - 1)) < 1e-13

@@ -40,6 +40,7 @@ def test_it_follows_the_flow(data, start, momentum):
     assert largest_distance(path.overlaps, slower.overlaps) > 0.05  # another unit of time
 
 
+@pytest.mark.slow
 def test_weight_decay_is_a_ridge():
     """All data at every step, until nothing moves: the minimum of section 6."""
     law = ar.LengthLaw([1, 3], [0.3, 0.7])
