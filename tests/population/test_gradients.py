@@ -44,6 +44,7 @@ def test_gradient(task, name):
     np.testing.assert_allclose(jax.grad(function)(at), central, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_second_derivatives():
     """The rule for derivatives is itself differentiable."""
     function = _function(TASKS["spiked"], ar.Softmax())

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future, LocalCluster
 
 _CONNECTING = 10.0  # seconds to find a scheduler
-_ARRIVING = (
-    60.0  # seconds until it has a worker: those of a queue may be late, but then one can ask again
-)
+_ARRIVING = 60.0  # seconds until it has a worker; if those of a queue are later, one can ask again
 _CLOSING = 1.0  # seconds that busy workers are given to end
 _POLLING = 0.1  # seconds between two looks
 
@@ -35,17 +33,16 @@ def connected(
     scheduler: str | None, workers: int | None = None, most: int = 2**16
 ) -> Iterator["Client"]:
     """Who asks the workers of a running scheduler, or those of local processes that end with this context."""
-    from distributed import Client
-
-    if scheduler is None:
-        with _local(workers, most) as client:
-            _await_worker(client)
-            yield client
-        return
-    _check_reachable(scheduler)
-    with Client(scheduler, timeout=_CONNECTING, set_as_default=False) as client:
+    with _local(workers, most) if scheduler is None else _remote(scheduler) as client:
         _await_worker(client)
         yield client
+
+
+def _remote(scheduler: str) -> "Client":
+    from distributed import Client
+
+    _check_reachable(scheduler)
+    return Client(scheduler, timeout=_CONNECTING, set_as_default=False)
 
 
 def completed(
