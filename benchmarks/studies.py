@@ -89,6 +89,15 @@ def sweeping() -> list[Row]:
 
 
 def batching() -> list[Row]:
+    """Several points in one call, over one after another: where that is done, and where it is not."""
+    tasks = [ar.SpikedSLR(nu, 10) for nu in np.linspace(4.0, 5.0, BATCH).tolist()]
+    together = seconds(lambda: ar.population_minima(tasks, ar.Erf()))
+    singly = seconds(lambda: [ar.population_minimum(task, ar.Erf()) for task in tasks])
+    found = f"{singly / together:.1f}×"
+    return [Row(f"{BATCH} minima of erf singly, over all at once", found, "", True), *_kernels()]
+
+
+def _kernels() -> list[Row]:
     """One softmax integral at several points: vectorised, over a compiled loop that takes one after another."""
     attention = ar.Softmax()
     tasks = [ar.SpikedSLR(nu, 10) for nu in np.linspace(4.0, 5.0, BATCH).tolist()]

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnrisk.studies.engine import rows_of
 from attnrisk.studies.questions import QUESTIONS, TASK, Question
 
 FRAGILE, RAISES, UNCONVERGED, NOT_A_NUMBER = "fragile", 3.0, 4.0, 5.0
@@ -37,6 +38,11 @@ def fragile(task):
     if task.nu == NOT_A_NUMBER:
         return plain(task) | {"risk": float("nan")}
     return plain(task)
+
+
+def fragile_at_once(given):
+    """Which says how many were asked together."""
+    return [fragile(**each) | {"beside": len(given)} for each in given]
 
 
 def deadly(task):
@@ -84,8 +90,15 @@ FAKES = {
     "sleepy": Question(sleepy, TASK, _any, 2),
     "slow": Question(slow, TASK, _any, 1),
     "fragile": Question(fragile, TASK, _any, 4),
+    "at-once": Question(fragile, TASK, _any, 4, fragile_at_once),
     "deadly": Question(deadly, TASK, _any, 4),
 }
+
+
+def table(study, store):
+    """Everything in a store that does not depend on when and where it was computed."""
+    rows = rows_of(study, store)
+    return {at: (row.inputs, row.outputs, row.result, row.converged) for at, row in rows.items()}
 
 
 def main():

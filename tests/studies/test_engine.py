@@ -1,24 +1,14 @@
 """What the engine promises: every point asked once, whatever happens to the processes that ask."""
 
-import json
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
-import fake_questions
 import numpy as np
 import pytest
 import xarray as xr
-from fake_questions import Answered, Asked, where
+from fake_questions import Answered, Asked, table, where
 
 from attnrisk.studies import (
     EngineError,
-    Store,
     StoreError,
     Study,
     dataset,
@@ -27,7 +17,7 @@ from attnrisk.studies import (
     status,
     sweep,
 )
-from attnrisk.studies.engine import FAILED, answer, batches, rows_of
+from attnrisk.studies.engine import FAILED, answer, batches
 from attnrisk.studies.figures.asking import Asking, asking
 from attnrisk.studies.figures.rows import Question as FigureQuestion
 from attnrisk.studies.figures.rows import Row as FigureRow
@@ -37,19 +27,7 @@ from attnrisk.studies.report import filling
 from attnrisk.studies.results import MISSING
 
 GRID = {"nu": {"from": 1, "to": 8, "points": 8}, "length": [2, "1-3"]}
-HELPERS = str(Path(fake_questions.__file__).parent)
-
-
-@pytest.fixture(autouse=True)
-def _fakes(monkeypatch):
-    for name, question in fake_questions.FAKES.items():
-        monkeypatch.setitem(QUESTIONS, name, question)
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store(tmp_path / "answers.sqlite") as store:
-        yield store
+pytestmark = pytest.mark.usefixtures("fakes")
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +47,6 @@ def scheduler(marks):
     ) as cluster:
         yield cluster.scheduler_address
     del os.environ["FAKE_QUESTIONS"]
-
-
-def table(study, store):
-    """Everything that does not depend on when and where it was computed."""
-    rows = rows_of(study, store)
-    return {at: (row.inputs, row.outputs, row.result, row.converged) for at, row in rows.items()}
 
 
 # without workers
@@ -105,6 +77,37 @@ def test_a_bad_point_is_a_row_and_the_rest_go_on(store):
     assert np.array_equal(grid.risk, [1 / 3, np.nan, 4 / 3, np.nan], equal_nan=True)
     assert np.array_equal(grid.risk_error, [1e-9, np.nan, 1e-9, np.nan], equal_nan=True)
     assert status(study, store) == (4, 4, 2, 1)
+
+
+def test_points_of_one_task_are_asked_at_once_and_a_bad_one_alone(store):
+    at_once = Study(question="at-once", nu=[1, 2, 6], length=2)
+    rows = answer(QUESTIONS["at-once"], at_once.points)
+    assert [row.outputs["risk"] for row in rows] == [1 / 3, 2 / 3, 2]
+    assert [row.outputs["beside"] for row in rows] == [3, 3, 3]
+    with_bad_ones = Study(question="at-once", nu=[1, 3, 4, 5], length=2)
+    rows = answer(QUESTIONS["at-once"], with_bad_ones.points)
+    assert [row.result.split(":")[0] for row in rows] == [
+        "converged",
+        FAILED,
+        "still moving",
+        FAILED,
+    ]
+    assert "beside" not in rows[0].outputs
+
+
+@pytest.mark.parametrize("name", ["erf", "linear", "elementwise-relu"])
+def test_how_points_are_shared_out_does_not_show(store, name, rng):
+    """Not in the last digit: a study stopped and resumed asks the same points in other company."""
+    study = Study(
+        question="population", nu=rng.uniform(0, 6, 6).tolist(), length=[2, "1-3"], attention=name
+    )
+    asked, points = QUESTIONS["population"], [study.points[i] for i in rng.permutation(12)]
+    for start, end in ((0, 1), (1, 4), (4, 12)):
+        store.add(answer(asked, points[start:end]))
+    alone = [row for point in study.points for row in answer(asked, [point])]
+    assert table(study, store) == {
+        row.address: (row.inputs, row.outputs, row.result, row.converged) for row in alone
+    }
 
 
 def test_failures_are_forgotten_to_be_asked_again(store):
@@ -279,136 +282,3 @@ def test_a_point_that_kills_every_worker_fails_alone(store, scheduler):
     grid = dataset(study, store).squeeze()
     assert grid.result.sel(nu=3).item() == f"{FAILED}: it ended every worker that tried it"
     assert grid.converged.values.tolist() == [True, True, False, True]
-
-
-# processes of their own
-
-
-@contextmanager
-def process(*arguments, output=subprocess.PIPE):
-    """A process in a group of its own, of which nothing is left behind."""
-    path = os.pathsep.join([HELPERS, os.environ.get("PYTHONPATH", "")])
-    with subprocess.Popen(
-        [sys.executable, "-m", *arguments],
-        stdout=output,
-        stderr=output,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path},
-        start_new_session=True,
-    ) as begun:
-        try:
-            yield begun
-        finally:
-            if begun.poll() is None:
-                os.killpg(begun.pid, signal.SIGKILL)
-
-
-@contextmanager
-def loopback(folder):
-    """A scheduler and two workers, as one starts them on a cluster: its address, and its process."""
-    file = folder / "scheduler.json"
-    with ExitStack() as stack:
-
-        def start(*arguments):
-            options = ("--scheduler-file", str(file), "--dashboard-address", ":0")
-            silent = process("dask", *arguments, *options, output=subprocess.DEVNULL)
-            return stack.enter_context(silent)
-
-        scheduler = start("scheduler", "--host", "127.0.0.1", "--port", "0")
-        while not file.exists() or not file.read_text():
-            time.sleep(0.1)
-        for _ in range(2):
-            start("worker", "--nthreads", "1")
-        yield json.loads(file.read_text())["address"], scheduler
-
-
-@pytest.mark.slow
-def test_a_cluster_gives_the_bits_of_the_local_engine(tmp_path):
-    study = Study(question="population", nu=[1, 2, 5], length=[2, 10], attention=["linear", "erf"])
-    with Store(tmp_path / "local.sqlite") as local, Store(tmp_path / "far.sqlite") as far:
-        sweep(study, local, workers=2)
-        with loopback(tmp_path) as (address, _):
-            sweep(study, far, scheduler=address)
-        assert status(study, far) == (12, 12, 0, 0)
-        assert table(study, far) == table(study, local)
-
-
-@pytest.mark.slow
-def test_a_scheduler_that_goes_away_loses_nothing(tmp_path, store):
-    study = Study(question="sleepy", nu={"from": 1, "to": 400, "points": 400}, length=2)
-    with loopback(tmp_path) as (address, scheduler):
-
-        def kill(now):
-            if now.done >= 20:
-                scheduler.kill()
-
-        with pytest.raises(EngineError, match="the scheduler went away"):
-            sweep(study, store, scheduler=address, watch=kill)
-    assert 20 <= status(study, store).done < 400
-
-
-def write_study(folder, question, points):
-    file = folder / "study.toml"
-    file.write_text(
-        f'question = "{question}"\nnu = {{ from = 1, to = {points}, points = {points} }}\nlength = 2\n'
-    )
-    return Study(question=question, nu={"from": 1, "to": points, "points": points}, length=2), file
-
-
-def wait_for_progress(store, before):
-    while sum(store.numerics().values()) == before:
-        time.sleep(0.02)
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path):
-    study, file = write_study(tmp_path, "sleepy", 1200)
-    path = tmp_path / "answers.sqlite"
-    arguments = ("fake_questions", "sweep", str(file), "--store", str(path), "--json")
-    moments, done = random.Random(7), [0]
-    with Store(path) as store:
-        for kill in range(30):
-            with process(*arguments) as begun:
-                if kill % 2:  # while it answers; else while it starts
-                    wait_for_progress(store, done[-1])
-                time.sleep(moments.uniform(0.0, 1.0 if kill % 2 else 5.0))
-                begun.send_signal(signal.SIGKILL)
-            done.append(status(study, store).done)
-        assert done == sorted(done)
-        assert len(set(done)) > 15  # none of the kills above came too late
-        assert done[-1] < 1200
-        with process(*arguments) as begun:
-            said, _ = begun.communicate(timeout=200)
-        assert json.loads(said)["done"] == sum(store.numerics().values()) == 1200
-        with Store(tmp_path / "calm.sqlite") as calm:
-            calm.add(answer(QUESTIONS["plain"], study.points))
-            assert table(study, store) == table(study, calm)
-
-
-@pytest.mark.slow
-def test_two_sweeps_on_one_store(tmp_path):
-    study, file = write_study(tmp_path, "sleepy", 200)
-    path = tmp_path / "answers.sqlite"
-    arguments = ("fake_questions", "sweep", str(file), "--store", str(path), "--json")
-    with process(*arguments) as one, process(*arguments) as other:
-        said = [begun.communicate(timeout=200) for begun in (one, other)]
-    assert [json.loads(out)["done"] for out, _ in said] == [200, 200]
-    assert [err for _, err in said] == ["", ""]
-    with Store(path) as store:
-        assert status(study, store) == (200, 200, 0, 0)
-        assert sum(store.numerics().values()) == 200
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [3.0, 4.0, 12.0])
-def test_ctrl_c_stops_within_five_seconds(tmp_path, seconds):
-    _, file = write_study(tmp_path, "slow", 100)
-    store = ("--store", str(tmp_path / "answers.sqlite"))
-    with process("fake_questions", "sweep", str(file), *store) as begun:
-        time.sleep(seconds)
-        pressed = time.monotonic()
-        os.killpg(begun.pid, signal.SIGINT)  # as a terminal does: to the workers too
-        _, said = begun.communicate(timeout=60)
-    assert time.monotonic() - pressed < 5
-    assert begun.returncode == 130
-    assert said == "Interrupted: run the same command again to go on\n"

@@ -23,7 +23,7 @@ from .landscape import (
     matched_minimum,
     mismatched_minimum,
 )
-from .minimum import Minimum, population_minimum
+from .minimum import Minimum, population_minima, population_minimum
 from .overlaps import Overlaps, aligned
 from .risk import population_risk
 from .sphere import UnitPair, manifold_starts, sphere_starts
@@ -50,6 +50,7 @@ __all__ = [
     "mean_of_largest",
     "mean_relevant_field",
     "mismatched_minimum",
+    "population_minima",
     "population_minimum",
     "population_risk",
     "projected_descent",

@@ -20,8 +20,10 @@ from .._check import LARGEST
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
 from ..estimate import Estimate
 from ..quadrature.qmc import across
-from ..tasks import AbstractSelected, AbstractTask
+from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
+from .closed_forms import elementwise_floor
 from .correlations import Correlations
+from .elementwise import SHORT, Descent, Search, descents, fields_of
 from .overlaps import Overlaps, aligned
 from .polish import polish
 from .risk import (
@@ -51,6 +53,7 @@ _ROUGH = 5  # order of a search where an integral takes seconds
 _SCALES, _BIASES = 14, 25  # of a scan
 _ROOM = 20  # lengths of k in one call
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
+_VANISHING = 0.5  # share of the longest v allowed
 _AGREED = 5e-11  # between two light rules: no other is asked
 _FINENESS, _FINER = 1.25, 1.6  # of light rules that agree so well, the second right to 10^-13 or so
 
@@ -58,8 +61,8 @@ _FINENESS, _FINER = 1.25, 1.6  # of light rules that agree so well, the second r
 class Minimum(eqx.Module):
     """The least risk, where it is reached, and whether it is reached at all.
 
-    Where `attained` is false the risk is the limit as `k` grows without bound, and the overlaps are those of the
-    longest `k` evaluated. `attention` carries the tuned bias.
+    Where `attained` is false the risk is the limit as `k` grows without bound, or `v` as weights vanish, and the
+    overlaps are those of the longest evaluated. `attention` carries the tuned bias.
     """
 
     risk: Estimate
@@ -70,9 +73,36 @@ class Minimum(eqx.Module):
 
 def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> Minimum:
     """The infimum of the risk over `k` along `k*`, `v` along `v*` and, where it is free, the bias."""
-    shortest, *longer = _searched(task, attention)
-    problem = _Problem(task, attention, shortest, seed)
-    if _is_light(task, attention):
+    return population_minima([task], attention, seed)[0]
+
+
+def population_minima(
+    tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int = 0
+) -> list[Minimum]:
+    """The infimum for each of the tasks, to the last digit what `population_minimum` finds for it alone.
+
+    Eight tasks take little longer than one where the attention is element-wise and analytic.
+    """
+    problems = [_Problem(task, attention, _searched(task, attention)[0], seed) for task in tasks]
+    quick = _quickly(problems, attention) if isinstance(attention, AbstractElementwise) else {}
+    return [quick.get(index) or _alone(problem) for index, problem in enumerate(problems)]
+
+
+def _quickly(problems: Sequence["_Problem"], attention: AbstractElementwise) -> dict[int, Minimum]:
+    """The minima that a search compiled whole can find, by their places in the list."""
+    quick = {i: each for i, each in enumerate(problems) if each.is_quick}
+    if not quick:
+        return {}
+    searches = [each.elementwise_search() for each in quick.values()]
+    ends = descents(attention, searches, _FLAT)
+    found = zip(quick.items(), ends, strict=True)
+    return {i: each.at_end(end) for (i, each), end in found if end.ended and not end.falling}
+
+
+def _alone(problem: "_Problem") -> Minimum:
+    """The infimum by a search that takes one problem at a time, of any kind."""
+    longer = _searched(problem.task, problem.attention)[1:]
+    if problem.is_light:
         with ThreadPoolExecutor(1) as threads:
             # Most of a first call is compilation, which leaves the interpreter to others.
             threads.submit(problem.compile_finer)
@@ -82,9 +112,7 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
 
 def _found(problem: "_Problem", longer: Sequence[float]) -> Minimum:
     """The infimum over lengths of `k` that are scanned first, and over `longer` ones while the risk is falling."""
-    shortest = problem.longest
-    negative, positive = -np.geomspace(shortest, 0.1, 4), np.geomspace(0.02, shortest, _SCALES)
-    places = problem.scan(np.concatenate([negative, [0.0], positive]))
+    places = problem.scan(problem.lengths)
     for reach in longer:
         if not _is_falling(places):
             break
@@ -147,6 +175,18 @@ def _least(variance: Any, profile: Correlations) -> Any:
 def _best_v(profile: Correlations) -> float:
     """Its share in `v*`."""
     return float(np.mean(profile.label) / np.mean(profile.power))
+
+
+class _Pair(NamedTuple):
+    """`A` and `B` by two rules."""
+
+    light: Correlations
+    finer: Correlations
+
+    @property
+    def agree(self) -> bool:
+        """Whether no third rule is needed."""
+        return abs(_least(0.0, self.light) - _least(0.0, self.finer)) < _AGREED
 
 
 def _is_falling(places: list[_Place]) -> bool:
@@ -252,6 +292,34 @@ class _Problem(NamedTuple):
         return isinstance(self.task, AbstractSelected) and self.longest > STEEPEST
 
     @property
+    def is_quick(self) -> bool:
+        """Whether a search for an element-wise attention can be compiled whole: not where a selection is too sharp."""
+        sharpness = float(getattr(self.task, "sharpness", 0.0))
+        return self.is_light and (sharpness <= self.longest or np.isinf(sharpness))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Lengths of `k` that are scanned first."""
+        negative = -np.geomspace(self.longest, 0.1, 4)
+        return np.concatenate([negative, [0.0], np.geomspace(0.02, self.longest, _SCALES)])
+
+    def elementwise_search(self) -> Search:
+        """What a search takes that is compiled whole."""
+        biases = [self.thresholds(m_kk) for m_kk in self.lengths.tolist()]
+        grids = (fields_of(self.task, self.longest, fine) for fine in (_FINENESS, _FINER))
+        return Search(self.lengths, np.array(biases), *grids)
+
+    def at_end(self, end: Descent) -> Minimum:
+        """The minimum to which such a search came."""
+        pair = _Pair(end.light, end.finer)
+        if not pair.agree:
+            pair = self.panels(_Place(end.m_kk, end.bias, math.nan))
+        risk, m_vv = self.by_two_rules(pair)
+        short = SHORT * (float(self.task.label_variance) - float(risk))
+        risk = Estimate(risk.value, risk.error + short)
+        return self.minimum(end.m_kk, end.bias, risk, m_vv)
+
+    @property
     def free_bias(self) -> bool:
         return isinstance(self.attention, AbstractElementwise) and self.attention.free_bias
 
@@ -268,7 +336,7 @@ class _Problem(NamedTuple):
     def thresholds(self, m_kk: float) -> list[float]:
         """Biases that put the threshold of an attention anywhere between below all tokens and above them."""
         if not self.free_bias:
-            return [0.0]
+            return [float(getattr(self.attention, "bias", 0.0))]
         field = float(getattr(self.task, "shift", 0.0)) + 6.0
         highest = abs(m_kk) * field + np.log(float(self.task.length.longest)) + 6.0
         return np.linspace(6.0, -highest, _BIASES).tolist()
@@ -286,8 +354,18 @@ class _Problem(NamedTuple):
 
         m_kk, _ = polish(lambda m_kk: best(m_kk).loss, start.m_kk, spacing / 4)
         place = best(m_kk)
-        risk, m_vv = self.risk(place)
-        return Minimum(risk, aligned(place.m_kk, m_vv), self.biased(place.bias), True)
+        return self.minimum(place.m_kk, place.bias, *self.risk(place))
+
+    def minimum(self, m_kk: float, bias: float, risk: Estimate, m_vv: float) -> Minimum:
+        """A minimum at this place, unless weights vanish there and only the limit to `v` is in the way.
+
+        Then the infimum is not attained, and lies between this risk and what no element-wise attention can beat.
+        """
+        vanishing = abs(m_vv) > _VANISHING * math.sqrt(LARGEST)
+        if vanishing and isinstance(self.task, AbstractPlanted | AbstractSelected):
+            below = max(0.0, float(risk) - elementwise_floor(self.task))
+            risk = Estimate(risk.value, risk.error + below)
+        return Minimum(risk, aligned(m_kk, m_vv), self.biased(bias), not vanishing)
 
     def best_bias(self, bias: float) -> Callable[[float], _Place]:
         """The place of the best bias as a function of the length of `k`, each search starting from the last."""
@@ -317,21 +395,26 @@ class _Problem(NamedTuple):
             m_vv = _best_v(points)
             # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
             return across(variance - 2 * m_vv * points.label + m_vv**2 * points.power), m_vv
-        coarse, fine = self.by_two_rules(place)
-        return compared(_least(variance, coarse), _least(variance, fine)), _best_v(fine)
-
-    def by_two_rules(self, place: _Place) -> tuple[Correlations, Correlations]:
-        """`A` and `B` by two rules, the better one last: by light ones where they agree."""
         if self.is_light and abs(place.m_kk) <= self.longest:
             # One reach for all but the longest, since it was compiled meanwhile.
             reach = _LIGHT if abs(place.m_kk) <= _LIGHT else self.longest
-            light = self.integrated(place, self.search_plan())
-            finer = self.integrated(place, self.light_plan(reach, _FINER))
-            if abs(_least(0.0, light) - _least(0.0, finer)) < _AGREED:
-                return light, finer
+            plans = self.search_plan(), self.light_plan(reach, _FINER)
+            pair = _Pair(*(self.integrated(place, how) for how in plans))
+            if pair.agree:
+                return self.by_two_rules(pair)
+        return self.by_two_rules(self.panels(place))
+
+    def by_two_rules(self, pair: _Pair) -> tuple[Estimate, float]:
+        """The same from `A` and `B` by two rules."""
+        variance = self.task.label_variance
+        coarse, fine = (_least(variance, each) for each in pair)
+        return compared(coarse, fine), _best_v(pair.finer)
+
+    def panels(self, place: _Place) -> _Pair:
+        """`A` and `B` by rules that serve at any length of `k`."""
         hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
-        coarse, fine = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
-        return self.profile(place, coarse), self.profile(place, fine)
+        orders = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
+        return _Pair(*(self.profile(place, order) for order in orders))
 
     def profile(self, place: _Place, order: int) -> Correlations:
         """`A` and `B` by a rule of this order."""

@@ -1,7 +1,7 @@
 """The engine: the points of a study that have no answer yet, asked in many processes, and kept as they come.
 
 Workers compute and never see the store; this process alone writes. Points that share compiled code travel together,
-so that a worker compiles once and not once a point.
+so that a worker compiles once and not once a point; where their question allows it, they are one call.
 """
 
 import platform
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .cluster import EngineError, completed, connected
 from .numerics import fingerprint, versions
-from .questions import QUESTIONS, Question, arguments, compiled_with, lacking
+from .questions import QUESTIONS, Answer, Question, arguments, compiled_with, lacking
 from .store import Row, Store
 from .study import Point, Study
 
@@ -119,7 +119,20 @@ def grouped(asked: Iterable[_T], key: Callable[[_T], Hashable], together: int) -
 
 def answer(question: Question, points: list[Point]) -> list[Row]:
     """The rows of these points; a point that raises is a row that says so. This is what a worker runs."""
-    return [_answer(question, point) for point in points]
+    return _all_at_once(question, points) or [_answer(question, point) for point in points]
+
+
+def _all_at_once(question: Question, points: list[Point]) -> list[Row]:
+    """The rows of several points that are one call; none where they cannot be, or where any of them raises."""
+    if question.ask_all is None or len(points) == 1:
+        return []
+    begun = time.perf_counter()
+    try:
+        answers = question.ask_all([arguments(question, point.inputs) for point in points])
+    except Exception:  # which of them it is will show when each is asked alone
+        return []
+    seconds = (time.perf_counter() - begun) / len(points)
+    return [_row(*each, seconds) for each in zip(points, answers, strict=True)]
 
 
 def _answer(question: Question, point: Point) -> Row:
@@ -127,22 +140,27 @@ def _answer(question: Question, point: Point) -> Row:
     try:
         found = question.ask(**arguments(question, point.inputs))
     except Exception as error:  # it becomes the result of this point, and the others go on
-        return _failure(point, f"{type(error).__name__}: {error}", begun)
+        why = f"{type(error).__name__}: {error}"
+        return _failure(point, why, time.perf_counter() - begun)
+    return _row(point, found, time.perf_counter() - begun)
+
+
+def _row(point: Point, found: Answer, seconds: float) -> Row:
     absent = lacking(found)
     if absent and found["converged"]:
-        return _failure(point, f"{absent[0]} is not a number", begun)
+        return _failure(point, f"{absent[0]} is not a number", seconds)
     outputs = {name: value for name, value in found.items() if name not in ("result", "converged")}
-    return row_of(point, outputs, found["result"], found["converged"], begun)
+    return row_of(point, outputs, found["result"], found["converged"], seconds)
 
 
-def _failure(point: Point, why: str, begun: float) -> Row:
-    return row_of(point, {}, " ".join(f"{FAILED}: {why}".split()), False, begun)
+def _failure(point: Point, why: str, seconds: float) -> Row:
+    return row_of(point, {}, " ".join(f"{FAILED}: {why}".split()), False, seconds)
 
 
 def row_of(
-    point: Point, outputs: dict[str, Any], result: str, converged: bool, begun: float
+    point: Point, outputs: dict[str, Any], result: str, converged: bool, seconds: float
 ) -> Row:
-    """An answer of this process to a point, on which it `begun` at a value of `time.perf_counter`."""
+    """An answer of this process to a point, which took it so many seconds."""
     return Row(
         point.address,
         point.question,
@@ -152,7 +170,7 @@ def row_of(
         result,
         converged,
         versions(),
-        time.perf_counter() - begun,
+        seconds,
         platform.node(),
         datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -164,7 +182,7 @@ def _answers(
     """What the workers answer, as it comes; a point that ends them is a failure."""
     for points, rows in completed(client, partial(answer, question), tasks):
         if rows is None:
-            yield [_failure(points[0], "it ended every worker that tried it", time.perf_counter())]
+            yield [_failure(points[0], "it ended every worker that tried it", 0.0)]
         else:
             yield of_these_numerics(rows)
 

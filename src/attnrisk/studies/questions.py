@@ -18,7 +18,8 @@ from ..learning import (
 )
 from ..learning.erm import learnable
 from ..learning.optimal import optimisable
-from ..population import bayes_risk, population_minimum
+from ..population import Minimum, bayes_risk, population_minima, population_minimum
+from ..population.elementwise import LANES
 from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM, samplable, whole
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
@@ -37,13 +38,15 @@ class Question(NamedTuple):
     """`ask` is given what the `axes` describe, for a task that `scope` lets pass.
 
     So many points as `together` says, of those that share compiled code, make one task of an engine: few where a point
-    takes long, so that little is lost when it is killed.
+    takes long, so that little is lost when it is killed. Where `ask_all` is there, it is given what `ask` takes at each
+    of them, in one list, and gives the same answers in less time.
     """
 
     ask: Callable[..., Answer]
     axes: tuple[str, ...]
     scope: Callable[[AbstractTask], AbstractTask]
     together: int
+    ask_all: Callable[[list[dict[str, Any]]], list[Answer]] | None = None
 
 
 def arguments(question: Question, inputs: Inputs) -> dict[str, Any]:
@@ -83,7 +86,16 @@ def _bayes(task: AbstractTask) -> Answer:
 
 
 def _population(task: AbstractTask, attention: AbstractAttention) -> Answer:
-    found = population_minimum(task, attention)
+    return _least(population_minimum(task, attention))
+
+
+def _populations(given: list[dict[str, Any]]) -> list[Answer]:
+    """They share their attention, as all that shares compiled code does."""
+    minima = population_minima([each["task"] for each in given], given[0]["attention"])
+    return [_least(found) for found in minima]
+
+
+def _least(found: Minimum) -> Answer:
     return (
         _estimates(risk=found.risk)
         | found.overlaps.as_dict()
@@ -176,7 +188,7 @@ def _any_task(task: AbstractTask) -> AbstractTask:
 _LEARNING = (*TASK, "attention", "alpha")
 QUESTIONS: dict[str, Question] = {
     "bayes": Question(_bayes, TASK, _any_task, 16),
-    "population": Question(_population, (*TASK, "attention"), _any_task, 8),
+    "population": Question(_population, (*TASK, "attention"), _any_task, LANES, _populations),
     "erm": Question(_erm, (*_LEARNING, "ridge_k", "ridge_v"), learnable, 2),
     "tuned-erm": Question(_tuned_erm, _LEARNING, learnable, 1),
     "optimal": Question(_optimal, (*TASK, "alpha"), optimisable, 2),

@@ -108,7 +108,8 @@ def _answer(work: Work[_Asked, _Row], question: _Asked) -> Row:
     unsure = [each.result for each in rows if getattr(each, "result", CONVERGED) != CONVERGED]
     outputs = {"rows": [asdict(each) for each in rows]}
     result = unsure[0] if unsure else CONVERGED
-    return row_of(_point(work, question), outputs, result, not unsure, begun)
+    seconds = time.perf_counter() - begun
+    return row_of(_point(work, question), outputs, result, not unsure, seconds)
 
 
 def _answers(work: Work[_Asked, _Row], questions: list[_Asked]) -> list[Row]:
