@@ -146,3 +146,17 @@ def test_ctrl_c_stops_within_five_seconds(tmp_path, seconds):
     assert time.monotonic() - pressed < 5
     assert begun.returncode == 130
     assert said == "Interrupted: run the same command again to go on\n"
+
+
+def test_a_script_that_its_workers_cannot_import_is_told_how_to_mend_it(tmp_path):
+    (tmp_path / "unguarded.py").write_text(
+        "from attnrisk.studies import Store, Study, sweep\n"
+        "with Store('answers.sqlite') as store:\n"
+        "    sweep(Study(question='bayes', nu=1, length=2), store)\n"
+    )
+    command = [sys.executable, "unguarded.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    last = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 1
+    assert last.startswith("attnrisk.studies.cluster.EngineError: no local worker could start")
+    assert last.endswith('under `if __name__ == "__main__":`')

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from multiprocessing import active_children, resource_tracker
+from multiprocessing import active_children, current_process, resource_tracker
 from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ _CONNECTING = 10.0  # seconds to find a scheduler
 _ARRIVING = 60.0  # seconds until it has a worker; if those of a queue are later, one can ask again
 _CLOSING = 1.0  # seconds that busy workers are given to end
 _POLLING = 0.1  # seconds between two looks
+_GUARD = 'each one imports the script that starts it, which must sweep under `if __name__ == "__main__":`'
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -113,6 +114,8 @@ def _local(workers: int | None, most: int) -> Iterator["Client"]:
     from dask.system import CPU_COUNT
     from distributed import Client
 
+    if getattr(current_process(), "_inheriting", False):
+        raise EngineError(f"a worker that is starting has no workers: {_GUARD}")
     others = set(active_children())
 
     def kill() -> None:
@@ -148,6 +151,8 @@ def _start(workers: int, kill: Callable[[], None]) -> "LocalCluster":
         )
         try:
             return starting.result()
+        except RuntimeError as error:
+            raise EngineError(f"no local worker could start ({error}): {_GUARD}") from None
         except KeyboardInterrupt:
             while not starting.done():
                 kill()
