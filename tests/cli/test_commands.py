@@ -68,6 +68,15 @@ def test_population_json(run):
     assert fields["bias"] is None
 
 
+def test_population_of_weights_that_vanish(run):
+    options = "--task max --nu 0.2 --length 1:0.3,50:0.7 --attention erf"
+    why = "infimum, not attained: weights vanish and |v| grows without bound"
+    assert f"no ({why})" in run("population", *options.split()).out
+    table = run("population", *options.split(), "--attention", "linear").out
+    assert f"*: {why}" in table
+    assert "→ ∞" not in table
+
+
 def test_population_at_overlaps(run):
     task = ar.MaxSLR(nu=1.0, length=2)
     overlaps = ar.Overlaps(m_kk=0.7, m_kv=0.1, m_vk=-0.2, m_vv=0.8, q_kk=1.2, q_kv=0.3, q_vv=1.5)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import some_slow
 
 import attnrisk as ar
 from attnrisk.population import minimum
@@ -72,7 +73,7 @@ def test_the_derivatives_of_the_loss(task, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("task", TASKS, ids=str)
+@pytest.mark.parametrize("task", some_slow(TASKS, *TASKS[1::2]), ids=str)
 def test_it_finds_what_the_search_by_single_integrals_finds(task, name):
     attention = ar.attention(name)
     end = descents(attention, [_search(task, attention)], 1e-9)[0]

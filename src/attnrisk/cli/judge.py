@@ -249,7 +249,7 @@ def _rows_table(title: str, rows: tuple[Row, ...]) -> RenderableType:
             significant(row.gap, _DIGITS),
         )
     if not all(row.attained for row in rows):
-        listed.caption = "* infimum, not attained: |k| grows without bound"
+        listed.caption = "* infimum, not attained: |k| or |v| grows without bound"
         listed.caption_justify = "left"
     return listed
 

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 _DIGITS = 8  # of a risk in a table, which fits a terminal of 80 columns
 _INFIMUM = "infimum, not attained: |k| grows without bound"
+_VANISHING = "infimum, not attained: weights vanish and |v| grows without bound"
+_MARKS = {_INFIMUM: "→ ∞", _VANISHING: "*"}
 
 
 class Answer(NamedTuple):
@@ -168,12 +170,12 @@ def _panel(task: AbstractTask, answer: Answer, at_overlaps: bool) -> RenderableT
         "risk at these overlaps" if at_overlaps else "least risk": with_error(answer.found.risk)
     }
     if not at_overlaps:
-        rows["attained"] = "yes" if answer.found.attained else f"no ({_INFIMUM})"
+        rows["attained"] = "yes" if answer.found.attained else f"no ({_grows(answer)})"
     rows["Bayes risk"] = with_error(answer.bayes)
     rows["gap to Bayes"] = with_error(answer.gap)
     numbers = answer.found.overlaps.as_dict()
     shown = [f"{name} = {number:.8g}" for name, number in numbers.items()]
-    rows["overlaps" if answer.found.attained else "at the longest k tried"] = ", ".join(shown[:4])
+    rows["overlaps" if answer.found.attained else "at the longest tried"] = ", ".join(shown[:4])
     rows[""] = ", ".join(shown[4:])
     if answer.bias is not None:
         rows["bias" if at_overlaps else "tuned bias"] = f"{answer.bias:.8g}"
@@ -194,9 +196,10 @@ def _table(task: AbstractTask, answers: list[Answer], at_overlaps: bool) -> Rend
             _length_of_k(answer),
             "" if answer.bias is None else f"{answer.bias:.6g}",
         )
-    if not all(answer.found.attained for answer in answers):
-        rows.caption = f"→ ∞: {_INFIMUM}"
-        rows.caption_justify = "left"
+    limits = {_grows(answer) for answer in answers if not answer.found.attained}
+    notes = [f"{mark}: {why}" for why, mark in _MARKS.items() if why in limits]
+    rows.caption = "\n".join(notes) or None
+    rows.caption_justify = "left"
     return rows
 
 
@@ -204,4 +207,12 @@ def _length_of_k(answer: Answer) -> str:
     m_kk = float(answer.found.overlaps.m_kk)
     if answer.found.attained:
         return f"{m_kk:.6g}"
+    if _grows(answer) == _VANISHING:
+        return f"{m_kk:.6g} {_MARKS[_VANISHING]}"
     return "→ ∞" if m_kk > 0 else "→ −∞"
+
+
+def _grows(answer: Answer) -> str:
+    """Why the infimum is not attained."""
+    overlaps = answer.found.overlaps
+    return _VANISHING if abs(overlaps.m_vv) > abs(overlaps.m_kk) else _INFIMUM

@@ -63,7 +63,7 @@ class AbstractQuestion(ABC):
 
 @dataclass(frozen=True)
 class LeastRow:
-    """The least risk with infinite data; where it is not attained it is the limit of ever longer keys."""
+    """The least risk with infinite data; where it is not attained it is the limit of ever longer vectors."""
 
     task: str
     nu: float

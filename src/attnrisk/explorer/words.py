@@ -20,7 +20,7 @@ CAPTIONS = {
     "risk": (
         "The least risk of each attention with infinite data. Black is the Bayes risk, which nobody can beat; the "
         "dotted grey line is a floor for all who look at one token at a time. Dots are computed at the sliders; lines "
-        "join computed points. An open dot is a limit that only ever longer keys approach."
+        "join computed points. An open dot is a limit that only ever longer vectors approach."
     ),
     "weights": (
         "One sequence, as each attention weighs its tokens where its risk is least ($k$ along $k^*$, $v$ along "

@@ -27,7 +27,7 @@ from .tables import Standing, headline, standings
 
 FIGURES = ("2", "haystack", "4", "5", "3", "phases", "6", "7")
 
-_LIMIT, _AS_A_LIMIT = "*", "a limit, approached as the keys grow without bound."
+_LIMIT, _AS_A_LIMIT = "*", "a limit, approached as k or v grows without bound."
 _NAMES = {BAYES: "Bayes: nobody can do better", FLOOR: "any attention on single tokens: at best"}
 
 
