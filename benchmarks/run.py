@@ -9,7 +9,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-if hasattr(os, "sched_setaffinity"):
+# Not in the workers of a sweep, which import this again.
+if __name__ == "__main__" and hasattr(os, "sched_setaffinity"):
     CORES = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(CORES)})  # before jax counts the cores
 
