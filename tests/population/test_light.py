@@ -60,7 +60,14 @@ def test_agrees_with_the_full_rule(task, name, rng):
         np.testing.assert_allclose(gradient, exact_gradient, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize(("task", "name"), [("spiked", "relu"), ("max", "softmax"), ("max", "erf")])
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("spiked", "relu"),
+        pytest.param("max", "softmax", marks=pytest.mark.slow),
+        ("max", "erf"),
+    ],
+)
 @pytest.mark.parametrize("residual", [pytest.param(0.5, marks=pytest.mark.slow), 1e-3])
 def test_hessian_against_differences_of_the_gradient(task, name, residual):
     task, attention = TASKS[task], ar.attention(name)
