@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._check import LARGEST
 from .options import (
     Attentions,
     Json,
@@ -214,5 +215,4 @@ def _length_of_k(answer: Answer) -> str:
 
 def _grows(answer: Answer) -> str:
     """Why the infimum is not attained."""
-    overlaps = answer.found.overlaps
-    return _VANISHING if abs(overlaps.m_vv) > abs(overlaps.m_kk) else _INFIMUM
+    return _VANISHING if answer.found.overlaps.q_vv > LARGEST / 10 else _INFIMUM

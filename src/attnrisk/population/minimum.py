@@ -21,6 +21,7 @@ from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
 from ..estimate import Estimate
 from ..quadrature.qmc import across
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
+from .bayes import bayes_risk
 from .closed_forms import elementwise_floor
 from .correlations import Correlations
 from .elementwise import SHORT, Descent, Search, descents, fields_of
@@ -359,13 +360,20 @@ class _Problem(NamedTuple):
     def minimum(self, m_kk: float, bias: float, risk: Estimate, m_vv: float) -> Minimum:
         """A minimum at this place, unless weights vanish there and only the limit to `v` is in the way.
 
-        Then the infimum is not attained, and lies between this risk and what no element-wise attention can beat.
+        Then the infimum is not attained, and lies between this risk and what no attention of its kind can beat.
         """
         vanishing = abs(m_vv) > _VANISHING * math.sqrt(LARGEST)
-        if vanishing and isinstance(self.task, AbstractPlanted | AbstractSelected):
-            below = max(0.0, float(risk) - elementwise_floor(self.task))
-            risk = Estimate(risk.value, risk.error + below)
+        if vanishing:
+            risk = Estimate(risk.value, risk.error + max(0.0, float(risk) - self.floor()))
         return Minimum(risk, aligned(m_kk, m_vv), self.biased(bias), not vanishing)
+
+    def floor(self) -> float:
+        """What no attention of this kind can beat."""
+        task = self.task
+        alone = isinstance(self.attention, AbstractElementwise)
+        if alone and isinstance(task, AbstractPlanted | AbstractSelected):
+            return elementwise_floor(task)
+        return float(bayes_risk(task))
 
     def best_bias(self, bias: float) -> Callable[[float], _Place]:
         """The place of the best bias as a function of the length of `k`, each search starting from the last."""
