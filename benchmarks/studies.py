@@ -1,5 +1,6 @@
 """The studies room and the command line, as someone at a terminal meets them: every row starts processes of its own."""
 
+import argparse
 import subprocess
 import sys
 import time
@@ -89,12 +90,15 @@ def sweeping() -> list[Row]:
 
 
 def batching() -> list[Row]:
-    """Several points in one call, over one after another: where that is done, and where it is not."""
+    """Several points in one call, over one after another."""
     tasks = [ar.SpikedSLR(nu, 10) for nu in np.linspace(4.0, 5.0, BATCH).tolist()]
-    together = seconds(lambda: ar.population_minima(tasks, ar.Erf()))
-    singly = seconds(lambda: [ar.population_minimum(task, ar.Erf()) for task in tasks])
-    found = f"{singly / together:.1f}×"
-    return [Row(f"{BATCH} minima of erf singly, over all at once", found, "", True), *_kernels()]
+    found = []
+    for attention in (ar.Erf(), ar.Softmax()):
+        together = seconds(lambda: ar.population_minima(tasks, attention))  # noqa: B023
+        singly = seconds(lambda: [ar.population_minimum(task, attention) for task in tasks])  # noqa: B023
+        what = f"{BATCH} minima of {attention.name} singly, over all at once"
+        found.append(Row(what, f"{singly / together:.1f}×", "", True))
+    return [*found, *_kernels()]
 
 
 def _kernels() -> list[Row]:
@@ -127,5 +131,7 @@ def rows() -> list[Row]:
 
 
 if __name__ == "__main__":
-    for row in rows():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batching", action="store_true", help="only this, on any device")
+    for row in batching() if parser.parse_args().batching else rows():
         print(row.what, row.found, row.bar, sep=" | ")

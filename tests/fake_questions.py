@@ -45,6 +45,11 @@ def fragile_at_once(given):
     return [fragile(**each) | {"beside": len(given)} for each in given]
 
 
+def only_alone(given):
+    """No two of its points can be asked together."""
+    raise ArithmeticError(f"{len(given)} are too many")
+
+
 def deadly(task):
     """One point ends every worker, another the first one only."""
     if task.nu == RAISES:
@@ -91,6 +96,7 @@ FAKES = {
     "slow": Question(slow, TASK, _any, 1),
     "fragile": Question(fragile, TASK, _any, 4),
     "at-once": Question(fragile, TASK, _any, 4, fragile_at_once),
+    "only-alone": Question(fragile, TASK, _any, 4, only_alone),
     "deadly": Question(deadly, TASK, _any, 4),
 }
 

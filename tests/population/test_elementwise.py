@@ -8,7 +8,9 @@ from problems import some_slow
 
 import attnrisk as ar
 from attnrisk.population import minimum
-from attnrisk.population.elementwise import LANES, _expanded, descents, fields_of, profile
+from attnrisk.population.elementwise import _expanded, descents, fields_of, profile
+from attnrisk.population.integrals import followed
+from attnrisk.population.lanes import LANES
 from attnrisk.population.risk import as_arrays
 
 NAMES = ["linear", "erf", "sigmoid"]
@@ -28,8 +30,12 @@ def _problem(task, attention):
     return minimum._Problem(task, attention, minimum._searched(task, attention)[0], 0)
 
 
-def _search(task, attention):
-    return _problem(task, attention).elementwise_search()
+def _terrain(task, attention):
+    return _problem(task, attention).terrain()
+
+
+def _by_single_integrals(task, attention):
+    return followed([_problem(task, attention).search()])[0]
 
 
 @pytest.mark.parametrize("task", TASKS, ids=str)
@@ -76,10 +82,10 @@ def test_the_derivatives_of_the_loss(task, name):
 @pytest.mark.parametrize("task", some_slow(TASKS, *TASKS[1::2]), ids=str)
 def test_it_finds_what_the_search_by_single_integrals_finds(task, name):
     attention = ar.attention(name)
-    end = descents(attention, [_search(task, attention)], 1e-9)[0]
+    end = descents(attention, [_terrain(task, attention)], 1e-9)[0]
     assert end.ended
     assert not end.falling
-    found, slow = ar.population_minimum(task, attention), minimum._alone(_problem(task, attention))
+    found, slow = ar.population_minimum(task, attention), _by_single_integrals(task, attention)
     assert found.attained == slow.attained
     # The slow one may stop a rounding error above the minimum.
     apart = abs(float(found.risk) - float(slow.risk))
@@ -99,9 +105,8 @@ def test_it_finds_as_much_anywhere(name, rng):
         law = laws[rng.integers(len(laws))]
         spiked = ar.SpikedSLR(nu, law, spread=float(rng.choice([1, 1, 0.5, 2])))
         task = spiked if rng.random() < 0.6 else ar.MaxSLR(nu, law)
-        problem = _problem(task, attention)
-        quick += len(minimum._quickly([problem], attention))
-        found, slow = ar.population_minimum(task, attention), minimum._alone(problem)
+        quick += len(minimum._quick_ends([_problem(task, attention)], attention))
+        found, slow = ar.population_minimum(task, attention), _by_single_integrals(task, attention)
         errors = float(found.risk.error) + float(slow.risk.error)
         assert float(found.risk) <= float(slow.risk) + errors
     assert quick >= 30
@@ -123,15 +128,6 @@ def test_an_answer_does_not_depend_on_its_company(rng):
             assert found.attention.bias == expected.attention.bias
 
 
-def test_kernels_and_attentions_with_kinks_come_in_lists_too():
-    tasks = [ar.SpikedSLR(1.0, 3), ar.SpikedSLR(2.0, 3)]
-    for name in ("softmax", "elementwise-relu"):
-        attention = ar.attention(name)
-        for task, found in zip(tasks, ar.population_minima(tasks, attention), strict=True):
-            assert found.risk == ar.population_minimum(task, attention).risk
-    assert ar.population_minima([], ar.Erf()) == []
-
-
 def test_weights_that_vanish_are_an_infimum_not_attained():
     """Where erf does best in its tail, more so the further out, and nothing but the limit to `v` ends it."""
     task = ar.MaxSLR(0.2, ar.LengthLaw([1, 50], [0.3, 0.7]))
@@ -143,12 +139,12 @@ def test_weights_that_vanish_are_an_infimum_not_attained():
     assert float(found.risk) - float(found.risk.error) < infimum < float(found.risk)
 
 
-def test_a_risk_that_is_falling_is_left_to_the_other_search():
+def test_a_risk_that_is_falling_is_left_to_the_other_terrain():
     task, attention = ar.SpikedSLR(213.0, 3, spread=0.5), ar.Linear()
-    end = descents(attention, [_search(task, attention)], 1e-9)[0]
+    end = descents(attention, [_terrain(task, attention)], 1e-9)[0]
     assert end.falling
     found = ar.population_minimum(task, attention)
-    assert float(found.risk) == float(minimum._alone(_problem(task, attention)).risk)
+    assert float(found.risk) == float(_by_single_integrals(task, attention).risk)
 
 
 def test_eight_tasks_are_one_call_that_is_compiled_once():
@@ -157,8 +153,10 @@ def test_eight_tasks_are_one_call_that_is_compiled_once():
         lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
     )
     attention = as_arrays(ar.Sigmoid())
-    searches = [_search(ar.SpikedSLR(nu, 7), attention) for nu in np.linspace(1, 2, LANES).tolist()]
-    descents(attention, searches, 1e-9)
+    terrains = [
+        _terrain(ar.SpikedSLR(nu, 7), attention) for nu in np.linspace(1, 2, LANES).tolist()
+    ]
+    descents(attention, terrains, 1e-9)
     before = len(compiled)
-    descents(attention, [_search(ar.SpikedSLR(nu, 9), attention) for nu in (3.0, 4.0)], 1e-9)
+    descents(attention, [_terrain(ar.SpikedSLR(nu, 9), attention) for nu in (3.0, 4.0)], 1e-9)
     assert len(compiled) == before

@@ -95,7 +95,14 @@ def test_points_of_one_task_are_asked_at_once_and_a_bad_one_alone(store):
     assert "beside" not in rows[0].outputs
 
 
-@pytest.mark.parametrize("name", ["erf", "linear", "elementwise-relu"])
+def test_a_call_for_all_that_is_at_fault_itself_does_not_go_unseen():
+    points = Study(question="only-alone", nu=[1, 2], length=2).points
+    with pytest.warns(RuntimeWarning, match="one by one, .* ArithmeticError: 2 are too many"):
+        rows = answer(QUESTIONS["only-alone"], points)
+    assert [row.result for row in rows] == ["converged", "converged"]
+
+
+@pytest.mark.parametrize("name", ["erf", "linear", "elementwise-relu", "softmax"])
 def test_how_points_are_shared_out_does_not_show(store, name, rng):
     """Not in the last digit: a study stopped and resumed asks the same points in other company."""
     study = Study(

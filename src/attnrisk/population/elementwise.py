@@ -2,8 +2,7 @@
 
 At `k = m_kk k*` a score is `m_kk` times its field, so that `A` and `B` are sums over one grid of fields, with weights
 that depend on the task alone (section 4.1). With that little to integrate, a search is one compiled function: it scans
-lengths of `k` and biases, then descends by Newton's method. Tasks are its lanes (`vmap`). There are always as many,
-the last task repeated, so that an answer does not depend on its company, to the last digit.
+lengths of `k` and biases, then descends by Newton's method. Tasks are its lanes.
 """
 
 import math
@@ -22,9 +21,9 @@ from ..quadrature.gaussian import equal_steps, runaway_steps, trapezoid_for
 from ..quadrature.laplace import log_complement, transforms_at
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
 from .correlations import Correlations
+from .lanes import alike, stacked
 from .risk import as_arrays
 
-LANES = 8
 _TIE = 1e-12  # losses as close are one
 _MOST_STEPS = 400
 _LONGEST_STEP = 2.0
@@ -80,7 +79,7 @@ def _log_normal(x: Float[Any, " x"]) -> Float[Any, " x"]:
     return np.where(x > 0, np.log1p(-tail), np.log(tail))
 
 
-class Search(NamedTuple):
+class Terrain(NamedTuple):
     """Where to look for one minimum: lengths of `k`, biases at each, and two grids, the better one last."""
 
     lengths: Float[Any, " m"]
@@ -104,48 +103,44 @@ class Descent(NamedTuple):
 
 
 def descents(
-    attention: AbstractElementwise, searches: Sequence[Search], flat: float
+    attention: AbstractElementwise, terrains: Sequence[Terrain], flat: float
 ) -> list[Descent]:
-    """One for each search; those whose grids have the same sizes share a call.
+    """One for each terrain; those whose grids have the same sizes share a call.
 
     The risk is falling where the longest `k` is the best by more than `flat`.
     """
     attention = as_arrays(attention)
-    alike: dict[Any, list[int]] = {}
-    for index, search in enumerate(searches):
-        alike.setdefault(tuple(map(np.shape, jax.tree.leaves(search))), []).append(index)
     found: dict[int, Descent] = {}
-    for group in alike.values():
-        for start in range(0, len(group), LANES):
-            some = group[start : start + LANES]
-            padded = [searches[index] for index in some + some[-1:] * (LANES - len(some))]
-            lanes = jax.tree.map(lambda *leaves: np.stack(leaves), *padded)
-            ends = jax.tree.map(np.asarray, _in_lanes(attention, lanes, flat))
-            for lane, index in enumerate(some):
-                found[index] = jax.tree.map(lambda leaf, lane=lane: leaf[lane].item(), ends)
-    return [found[index] for index in range(len(searches))]
+    for some in alike(terrains):
+        lanes = stacked([terrains[index] for index in some])
+        ends = jax.tree.map(np.asarray, _in_lanes(attention, lanes, flat))
+        for lane, index in enumerate(some):
+            found[index] = jax.tree.map(lambda leaf, lane=lane: leaf[lane].item(), ends)
+    return [found[index] for index in range(len(terrains))]
 
 
 @eqx.filter_jit
-def _in_lanes(attention: AbstractElementwise, searches: Search, flat: Any) -> Descent:
-    return jax.vmap(lambda search: _descent(attention, search, flat))(searches)
+def _in_lanes(attention: AbstractElementwise, terrains: Terrain, flat: Any) -> Descent:
+    return jax.vmap(lambda terrain: _descent(attention, terrain, flat))(terrains)
 
 
-def _descent(attention: AbstractElementwise, search: Search, flat: Any) -> Descent:
+def _descent(attention: AbstractElementwise, terrain: Terrain, flat: Any) -> Descent:
     """One lane."""
 
     def at_length(row: tuple[Array, Float[Array, " b"]]) -> Float[Array, " b"]:
         m_kk, biases = row
-        return jax.vmap(lambda bias: _loss_of(profile(attention, search.light, m_kk, bias)))(biases)
+        return jax.vmap(lambda bias: _loss_of(profile(attention, terrain.light, m_kk, bias)))(
+            biases
+        )
 
-    losses = jax.lax.map(at_length, (search.lengths, search.biases))
-    length, bias = _best(search, losses)
-    longest = jnp.max(jnp.abs(search.lengths))
-    inner = jnp.abs(search.lengths) < 0.99 * longest
+    losses = jax.lax.map(at_length, (terrain.lengths, terrain.biases))
+    length, bias = _best(terrain, losses)
+    longest = jnp.max(jnp.abs(terrain.lengths))
+    inner = jnp.abs(terrain.lengths) < 0.99 * longest
     falling = jnp.min(losses) < jnp.min(jnp.where(inner[:, None], losses, jnp.inf)) - flat
-    (m_kk, bias), ended = _newton(attention, search.light, jnp.stack([length, bias]), longest)
+    (m_kk, bias), ended = _newton(attention, terrain.light, jnp.stack([length, bias]), longest)
     light, finer = (
-        profile(attention, fields, m_kk, bias) for fields in (search.light, search.finer)
+        profile(attention, fields, m_kk, bias) for fields in (terrain.light, terrain.finer)
     )
     return Descent(m_kk, bias, light, finer, falling, ended)
 
@@ -163,12 +158,12 @@ def _loss_of(profile: Correlations) -> Array:
     return jnp.where(sound, jnp.log(b) - 2.0 * jnp.log(a), jnp.inf)
 
 
-def _best(search: Search, losses: Float[Array, "m b"]) -> tuple[Array, Array]:
+def _best(terrain: Terrain, losses: Float[Array, "m b"]) -> tuple[Array, Array]:
     """The length and the bias of the least loss; of several, the least bias, and then a `k` along `k*`."""
     ties = losses <= jnp.min(losses) + _TIE
-    against = jnp.abs(search.biases) + 1e-6 * (search.lengths[:, None] < 0)
+    against = jnp.abs(terrain.biases) + 1e-6 * (terrain.lengths[:, None] < 0)
     row, column = jnp.unravel_index(jnp.argmin(jnp.where(ties, against, jnp.inf)), losses.shape)
-    return search.lengths[row], search.biases[row, column]
+    return terrain.lengths[row], terrain.biases[row, column]
 
 
 class _Step(NamedTuple):

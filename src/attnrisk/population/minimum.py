@@ -8,12 +8,11 @@ be integrated, then polished without derivatives, since an attention may have ki
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .._check import LARGEST
@@ -24,7 +23,18 @@ from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
 from .bayes import bayes_risk
 from .closed_forms import elementwise_floor
 from .correlations import Correlations
-from .elementwise import SHORT, Descent, Search, descents, fields_of
+from .elementwise import SHORT, Descent, Terrain, descents, fields_of
+from .integrals import (
+    BIASES,
+    Integrals,
+    Search,
+    followed,
+    has_free_bias,
+    integrated,
+    known_of,
+    with_bias,
+)
+from .lanes import LANES
 from .overlaps import Overlaps, aligned
 from .polish import polish
 from .risk import (
@@ -32,13 +42,11 @@ from .risk import (
     SHARPEST,
     STEEPEST,
     Plan,
-    as_arrays,
     compared,
     extrapolate,
     is_exact,
     light_plan,
     plan,
-    profile,
 )
 
 # Lengths of k that are cheap to integrate. The scale of an attention is one, so that beyond them the risk only
@@ -51,8 +59,7 @@ _LONGEST = 1e3
 _FLAT = 1e-9  # a longer k that gains less than this gains nothing
 _SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
 _ROUGH = 5  # order of a search where an integral takes seconds
-_SCALES, _BIASES = 14, 25  # of a scan
-_ROOM = 20  # lengths of k in one call
+_SCALES = 14  # of a scan
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
 _VANISHING = 0.5  # share of the longest v allowed
 _AGREED = 5e-11  # between two light rules: no other is asked
@@ -82,48 +89,38 @@ def population_minima(
 ) -> list[Minimum]:
     """The infimum for each of the tasks, to the last digit what `population_minimum` finds for it alone.
 
-    Eight tasks take little longer than one where the attention is element-wise and analytic.
+    Each is a lane of compiled code (`vmap`). Eight take little longer than one where the attention is element-wise and
+    analytic, or where there is an accelerator.
     """
+    some = (tasks[start : start + LANES] for start in range(0, len(tasks), LANES))
+    return [found for each in some for found in _side_by_side(each, attention, seed)]
+
+
+def _side_by_side(
+    tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int
+) -> list[Minimum]:
     problems = [_Problem(task, attention, _searched(task, attention)[0], seed) for task in tasks]
-    quick = _quickly(problems, attention) if isinstance(attention, AbstractElementwise) else {}
-    return [quick.get(index) or _alone(problem) for index, problem in enumerate(problems)]
+    ends = _quick_ends(problems, attention) if isinstance(attention, AbstractElementwise) else {}
+    others = [each for index, each in enumerate(problems) if index not in ends]
+    with ThreadPoolExecutor(1) as threads:
+        # Most of a first call is compilation, which leaves the interpreter to others.
+        threads.submit(integrated, [each.finer() for each in others if each.is_light], {})
+        return followed(
+            [
+                each.at_end(ends[index]) if index in ends else each.search()
+                for index, each in enumerate(problems)
+            ]
+        )
 
 
-def _quickly(problems: Sequence["_Problem"], attention: AbstractElementwise) -> dict[int, Minimum]:
+def _quick_ends(
+    problems: Sequence["_Problem"], attention: AbstractElementwise
+) -> dict[int, Descent]:
     """The minima that a search compiled whole can find, by their places in the list."""
-    quick = {i: each for i, each in enumerate(problems) if each.is_quick}
-    if not quick:
-        return {}
-    searches = [each.elementwise_search() for each in quick.values()]
-    ends = descents(attention, searches, _FLAT)
-    found = zip(quick.items(), ends, strict=True)
-    return {i: each.at_end(end) for (i, each), end in found if end.ended and not end.falling}
-
-
-def _alone(problem: "_Problem") -> Minimum:
-    """The infimum by a search that takes one problem at a time, of any kind."""
-    longer = _searched(problem.task, problem.attention)[1:]
-    if problem.is_light:
-        with ThreadPoolExecutor(1) as threads:
-            # Most of a first call is compilation, which leaves the interpreter to others.
-            threads.submit(problem.compile_finer)
-            return _found(problem, longer)
-    return _found(problem, longer)
-
-
-def _found(problem: "_Problem", longer: Sequence[float]) -> Minimum:
-    """The infimum over lengths of `k` that are scanned first, and over `longer` ones while the risk is falling."""
-    places = problem.scan(problem.lengths)
-    for reach in longer:
-        if not _is_falling(places):
-            break
-        outward = np.geomspace(problem.longest, reach, 7)[1:]
-        problem = problem._replace(longest=reach)
-        places += problem.scan(np.copysign(outward, min(places, key=_loss).m_kk))
-        places.sort(key=lambda place: place.m_kk)
-    if _is_falling(places):
-        return problem.limit(min(places, key=_loss))
-    return problem.polish(places)
+    quick = {index: each for index, each in enumerate(problems) if each.is_quick}
+    ends = descents(attention, [each.terrain() for each in quick.values()], _FLAT)
+    found = zip(quick, ends, strict=True)
+    return {index: end for index, end in found if end.ended and not end.falling}
 
 
 def _reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
@@ -197,52 +194,6 @@ def _is_falling(places: list[_Place]) -> bool:
     return min(place.loss for place in places) < inner - _FLAT
 
 
-class _Profiles(NamedTuple):
-    """`A` and `B` of one problem by one rule, at any number of places in one call."""
-
-    task: AbstractTask
-    attention: AbstractAttention
-    plan: Plan
-    free_bias: bool
-
-    def __call__(self, places: Sequence[tuple[float, float]]) -> list[Correlations]:
-        """At pairs of a length of `k` and a bias; the first call compiles, even for none."""
-        found: list[Correlations] = []
-        room = _ROOM * (_BIASES if self.free_bias else 1)
-        for start in range(0, max(1, len(places)), room):
-            some = places[start : start + room]
-            padded = np.zeros((room, 2))
-            padded[: len(some)] = np.reshape(some, (-1, 2))
-            values = np.asarray(_integrated(self, padded, np.asarray(len(some))))
-            found += [Correlations(*pair) for pair in values[: len(some)]]
-        return found
-
-
-@eqx.filter_jit
-def _integrated(profiles: _Profiles, places: Any, count: Any) -> Any:
-    """The first `count` of `places`, one after another in one loop.
-
-    From Python each would be a call that can take longer than its integral. Under `vmap` the arrays of many places
-    leave the cache, which takes four times as long, and the last digits at one place depend on the others.
-    """
-    task, attention, plan, free_bias = profiles
-
-    def at(place: Any) -> Any:
-        chosen = with_bias(attention, place[1]) if free_bias else attention
-        return jnp.stack(profile(task, chosen, place[0], plan))
-
-    def step(i: Any, found: Any) -> Any:
-        return found.at[i].set(at(places[i]))
-
-    one = jax.eval_shape(at, places[0])
-    return jax.lax.fori_loop(0, count, step, jnp.zeros((places.shape[0], *one.shape)))
-
-
-def with_bias(attention: AbstractAttention, bias: Any) -> AbstractAttention:
-    """The attention with its bias set."""
-    return eqx.tree_at(lambda attention: attention.bias, attention, bias)
-
-
 class _Problem(NamedTuple):
     """One attention on one task, for lengths of `k` up to `longest`."""
 
@@ -250,6 +201,20 @@ class _Problem(NamedTuple):
     attention: AbstractAttention
     longest: float
     seed: int
+
+    def search(self) -> Search[Minimum]:
+        """The infimum over lengths of `k` that are scanned first, and over longer ones while the risk is falling."""
+        problem, places = self, (yield from self.scan(self.lengths))
+        for reach in _searched(self.task, self.attention)[1:]:
+            if not _is_falling(places):
+                break
+            outward = np.geomspace(problem.longest, reach, 7)[1:]
+            problem = problem._replace(longest=reach)
+            places += yield from problem.scan(np.copysign(outward, min(places, key=_loss).m_kk))
+            places.sort(key=lambda place: place.m_kk)
+        if _is_falling(places):
+            return (yield from problem.limit(min(places, key=_loss)))
+        return (yield from problem.polish(places))
 
     def search_plan(self) -> Plan:
         """How to integrate it many times: a smooth error moves the place of a minimum, but hardly its risk."""
@@ -272,14 +237,13 @@ class _Problem(NamedTuple):
             randomisations=randomisations,
         )
 
-    def compile_finer(self) -> None:
-        """What a risk up to a moderate length is reported with."""
-        self.profiles(self.light_plan(_LIGHT, _FINER))([])
+    def finer(self) -> Integrals:
+        """Such as a risk up to a moderate length is reported with, nowhere yet."""
+        return self.wanted(self.light_plan(_LIGHT, _FINER), [])
 
-    def profiles(self, how: Plan) -> _Profiles:
-        """`A` and `B` by this rule."""
-        task, attention, how = as_arrays((self.task, self.attention, how))
-        return _Profiles(task, attention, how, self.free_bias)
+    def wanted(self, how: Plan, places: Sequence[tuple[float, float]]) -> Integrals:
+        """`A` and `B` by this rule, at these places."""
+        return Integrals(known_of(self.task, self.attention, how), places)
 
     @property
     def is_light(self) -> bool:
@@ -304,17 +268,17 @@ class _Problem(NamedTuple):
         negative = -np.geomspace(self.longest, 0.1, 4)
         return np.concatenate([negative, [0.0], np.geomspace(0.02, self.longest, _SCALES)])
 
-    def elementwise_search(self) -> Search:
+    def terrain(self) -> Terrain:
         """What a search takes that is compiled whole."""
         biases = [self.thresholds(m_kk) for m_kk in self.lengths.tolist()]
         grids = (fields_of(self.task, self.longest, fine) for fine in (_FINENESS, _FINER))
-        return Search(self.lengths, np.array(biases), *grids)
+        return Terrain(self.lengths, np.array(biases), *grids)
 
-    def at_end(self, end: Descent) -> Minimum:
+    def at_end(self, end: Descent) -> Search[Minimum]:
         """The minimum to which such a search came."""
         pair = _Pair(end.light, end.finer)
         if not pair.agree:
-            pair = self.panels(_Place(end.m_kk, end.bias, math.nan))
+            pair = yield from self.panels(_Place(end.m_kk, end.bias, math.nan))
         risk, m_vv = self.by_two_rules(pair)
         short = SHORT * (float(self.task.label_variance) - float(risk))
         risk = Estimate(risk.value, risk.error + short)
@@ -322,12 +286,12 @@ class _Problem(NamedTuple):
 
     @property
     def free_bias(self) -> bool:
-        return isinstance(self.attention, AbstractElementwise) and self.attention.free_bias
+        return has_free_bias(self.attention)
 
-    def scan(self, lengths: np.ndarray) -> list[_Place]:
+    def scan(self, lengths: np.ndarray) -> Search[list[_Place]]:
         """The best bias of a grid at each length of `k`."""
         grid = [(m_kk, bias) for m_kk in lengths.tolist() for bias in self.thresholds(m_kk)]
-        profiles = self.profiles(self.search_plan())(grid)
+        profiles = yield self.wanted(self.search_plan(), grid)
         tried = [_Place(*at, _loss_of(here)) for at, here in zip(grid, profiles, strict=True)]
         return [
             min(same_length, key=lambda place: (round(place.loss, 12), abs(place.bias)))
@@ -340,9 +304,9 @@ class _Problem(NamedTuple):
             return [float(getattr(self.attention, "bias", 0.0))]
         field = float(getattr(self.task, "shift", 0.0)) + 6.0
         highest = abs(m_kk) * field + np.log(float(self.task.length.longest)) + 6.0
-        return np.linspace(6.0, -highest, _BIASES).tolist()
+        return np.linspace(6.0, -highest, BIASES).tolist()
 
-    def polish(self, places: list[_Place]) -> Minimum:
+    def polish(self, places: list[_Place]) -> Search[Minimum]:
         """The local minimum around the best place of a scan."""
         start = min(places, key=_loss)
         lengths = [place.m_kk for place in places]
@@ -350,12 +314,15 @@ class _Problem(NamedTuple):
         spacing = lengths[min(at + 1, len(lengths) - 1)] - lengths[max(at - 1, 0)]
         best_bias = self.best_bias(start.bias)
 
-        def best(m_kk: float) -> _Place:
+        def best(m_kk: float) -> Search[_Place]:
             return best_bias(max(-self.longest, min(self.longest, m_kk)))
 
-        m_kk, _ = polish(lambda m_kk: best(m_kk).loss, start.m_kk, spacing / 4)
-        place = best(m_kk)
-        return self.minimum(place.m_kk, place.bias, *self.risk(place))
+        def loss(m_kk: float) -> Search[float]:
+            return (yield from best(m_kk)).loss
+
+        m_kk, _ = yield from polish(loss, start.m_kk, spacing / 4)
+        place = yield from best(m_kk)
+        return self.minimum(place.m_kk, place.bias, *(yield from self.risk(place)))
 
     def minimum(self, m_kk: float, bias: float, risk: Estimate, m_vv: float) -> Minimum:
         """A minimum at this place, unless weights vanish there and only the limit to `v` is in the way.
@@ -375,18 +342,19 @@ class _Problem(NamedTuple):
             return elementwise_floor(task)
         return float(bayes_risk(task))
 
-    def best_bias(self, bias: float) -> Callable[[float], _Place]:
+    def best_bias(self, bias: float) -> Callable[[float], Search[_Place]]:
         """The place of the best bias as a function of the length of `k`, each search starting from the last."""
-        profiles = self.profiles(self.search_plan())
+        nowhere = self.wanted(self.search_plan(), [])
 
-        def loss(m_kk: float, bias: float) -> float:
-            return _loss_of(*profiles([(m_kk, bias)]))
+        def loss(m_kk: float, bias: float) -> Search[float]:
+            return _loss_of(*(yield nowhere._replace(places=[(m_kk, bias)])))
 
-        def place(m_kk: float) -> _Place:
+        def place(m_kk: float) -> Search[_Place]:
             nonlocal bias
             if not self.free_bias:
-                return _Place(m_kk, bias, loss(m_kk, bias))
-            bias, lowest = polish(lambda bias: loss(m_kk, bias), bias, max(1.0, abs(bias) / 10))
+                return _Place(m_kk, bias, (yield from loss(m_kk, bias)))
+            radius = max(1.0, abs(bias) / 10)
+            bias, lowest = yield from polish(partial(loss, m_kk), bias, radius)
             return _Place(m_kk, bias, lowest)
 
         return place
@@ -395,22 +363,23 @@ class _Problem(NamedTuple):
         """The attention with its bias set, if it has a free one."""
         return with_bias(self.attention, bias) if self.free_bias else self.attention
 
-    def risk(self, place: _Place) -> tuple[Estimate, float]:
+    def risk(self, place: _Place) -> Search[tuple[Estimate, float]]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
         variance = self.task.label_variance
         if not is_exact(self.task, self.attention):
-            points = self.profile(place, ORDERS[-1])
+            points = yield from self.profile(place, ORDERS[-1])
             m_vv = _best_v(points)
             # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
             return across(variance - 2 * m_vv * points.label + m_vv**2 * points.power), m_vv
         if self.is_light and abs(place.m_kk) <= self.longest:
             # One reach for all but the longest, since it was compiled meanwhile.
             reach = _LIGHT if abs(place.m_kk) <= _LIGHT else self.longest
-            plans = self.search_plan(), self.light_plan(reach, _FINER)
-            pair = _Pair(*(self.integrated(place, how) for how in plans))
+            light = yield from self.integrated(place, self.search_plan())
+            finer = yield from self.integrated(place, self.light_plan(reach, _FINER))
+            pair = _Pair(light, finer)
             if pair.agree:
                 return self.by_two_rules(pair)
-        return self.by_two_rules(self.panels(place))
+        return self.by_two_rules((yield from self.panels(place)))
 
     def by_two_rules(self, pair: _Pair) -> tuple[Estimate, float]:
         """The same from `A` and `B` by two rules."""
@@ -418,31 +387,34 @@ class _Problem(NamedTuple):
         coarse, fine = (_least(variance, each) for each in pair)
         return compared(coarse, fine), _best_v(pair.finer)
 
-    def panels(self, place: _Place) -> _Pair:
+    def panels(self, place: _Place) -> Search[_Pair]:
         """`A` and `B` by rules that serve at any length of `k`."""
         hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
         orders = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
-        return _Pair(*(self.profile(place, order) for order in orders))
+        light = yield from self.profile(place, orders[0])
+        return _Pair(light, (yield from self.profile(place, orders[1])))
 
-    def profile(self, place: _Place, order: int) -> Correlations:
+    def profile(self, place: _Place, order: int) -> Search[Correlations]:
         """`A` and `B` by a rule of this order."""
         reaches = _searched(self.task, self.attention)
         reach = next((reach for reach in reaches if reach >= abs(place.m_kk)), self.longest)
-        return self.integrated(place, self.plan(reach, order, _REPORTING))
+        return (yield from self.integrated(place, self.plan(reach, order, _REPORTING)))
 
-    def integrated(self, place: _Place, how: Plan) -> Correlations:
+    def integrated(self, place: _Place, how: Plan) -> Search[Correlations]:
         """`A` and `B` at one place."""
-        return self.profiles(how)([place[:2]])[0]
+        return (yield self.wanted(how, [place[:2]]))[0]
 
-    def limit(self, end: _Place) -> Minimum:
+    def limit(self, end: _Place) -> Search[Minimum]:
         """The risk at longer `k` than can be integrated: its minimum there, or its limit.
 
         From a polynomial in `1/|k|`; with random points, whose noise that would magnify, from the longest `k` alone.
         """
         lengths = self.longest / np.sqrt(2.0) ** np.arange(_EXTRAPOLATED)
         signed = np.copysign(lengths, end.m_kk).tolist()
-        places = [*map(self.best_bias(end.bias), signed)]
-        risks = [*map(self.risk, places)]
+        best, places, risks = self.best_bias(end.bias), [], []
+        for m_kk in signed:
+            places.append((yield from best(m_kk)))
+            risks.append((yield from self.risk(places[-1])))
         estimates, m_vv = [risk for risk, _ in risks], risks[0][1]
         overlaps, attention = aligned(signed[0], m_vv), self.biased(places[0].bias)
         if not is_exact(self.task, self.attention):
@@ -451,8 +423,8 @@ class _Problem(NamedTuple):
             return Minimum(value, overlaps, attention, False)
         inverses = np.linspace(0.0, 1.0 / lengths[0], 101)
         curve = [extrapolate(lengths, estimates, 1.0 / x if x else np.inf) for x in inverses]
-        best = int(np.argmin([point.value for point in curve]))
-        if curve[best].value > curve[0].value - curve[0].error - curve[best].error:
+        least = int(np.argmin([point.value for point in curve]))
+        if curve[least].value > curve[0].value - curve[0].error - curve[least].error:
             return Minimum(curve[0], overlaps, attention, False)
-        m_kk = float(np.copysign(1.0 / inverses[best], end.m_kk))
-        return Minimum(curve[best], aligned(m_kk, m_vv), attention, True)
+        m_kk = float(np.copysign(1.0 / inverses[least], end.m_kk))
+        return Minimum(curve[least], aligned(m_kk, m_vv), attention, True)

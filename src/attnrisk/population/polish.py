@@ -1,7 +1,8 @@
 """The minimum of a smooth function of one number that takes long to call and has no derivative at hand."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,26 +16,32 @@ _LAST_GAIN = 1e-13  # a promise this small is kept as far as rounding allows
 _ROUNDING = 1e-15  # and one this small is none
 
 
-def polish(function: Callable[[float], float], start: float, radius: float) -> tuple[float, float]:
-    """Where the function is least near `start`, and its value there.
+_Y = TypeVar("_Y")
+_S = TypeVar("_S")
+
+
+def polish(
+    function: Callable[[float], Generator[_Y, _S, float]], start: float, radius: float
+) -> Generator[_Y, _S, tuple[float, float]]:
+    """Where the function is least near `start`, and its value there; what the function yields, this yields.
 
     Each step goes to the minimum of the polynomial through the nearest points, and adds one more. A stencil around the
     best of them, of size `radius` at first, is there for a function that is no polynomial, as at a kink: it shrinks
     once steps do not help. Some eight calls; never worse than `start`.
     """
-    seen = {start: function(start)}
+    seen = {start: (yield from function(start))}
     x, size = start, radius
     for _ in range(_MOST_ROUNDS):
         for side in (x + size, x - size):
             if side not in seen:
-                seen[side] = function(side)
+                seen[side] = yield from function(side)
         before, step = seen[x], math.inf
         x = min(seen, key=lambda at: (seen[at], at))
         while (found := _lowest(seen, x, size)) is not None:
             ahead, promise = found
             if promise < _ROUNDING:
                 return x, seen[x]
-            seen[ahead] = function(ahead)
+            seen[ahead] = yield from function(ahead)
             step = abs(ahead - x) / size
             gain = seen[x] - seen[ahead]
             if promise < _LAST_GAIN and gain <= 0:

@@ -6,6 +6,7 @@ so that a worker compiles once and not once a point; where their question allows
 
 import platform
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -119,18 +120,17 @@ def grouped(asked: Iterable[_T], key: Callable[[_T], Hashable], together: int) -
 
 def answer(question: Question, points: list[Point]) -> list[Row]:
     """The rows of these points; a point that raises is a row that says so. This is what a worker runs."""
-    return _all_at_once(question, points) or [_answer(question, point) for point in points]
-
-
-def _all_at_once(question: Question, points: list[Point]) -> list[Row]:
-    """The rows of several points that are one call; none where they cannot be, or where any of them raises."""
     if question.ask_all is None or len(points) == 1:
-        return []
+        return [_answer(question, point) for point in points]
     begun = time.perf_counter()
     try:
         answers = question.ask_all([arguments(question, point.inputs) for point in points])
-    except Exception:  # which of them it is will show when each is asked alone
-        return []
+    except Exception as error:  # which of them it is shows when each is asked alone
+        rows = [_answer(question, point) for point in points]
+        if not any(row.failed for row in rows):
+            why = f"{len(points)} points were asked one by one, since together they raised"
+            warnings.warn(f"{why} {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+        return rows
     seconds = (time.perf_counter() - begun) / len(points)
     return [_row(*each, seconds) for each in zip(points, answers, strict=True)]
 

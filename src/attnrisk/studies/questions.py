@@ -19,7 +19,7 @@ from ..learning import (
 from ..learning.erm import learnable
 from ..learning.optimal import optimisable
 from ..population import Minimum, bayes_risk, population_minima, population_minimum
-from ..population.elementwise import LANES
+from ..population.lanes import LANES
 from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM, samplable, whole
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
