@@ -91,3 +91,12 @@ def random_overlaps(rng, scale=1.0):
 def some_slow(names, *slow):
     """All of them to be tested, these by the slow tests, since others of their kind are quick."""
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
+
+
+def compilations():
+    """A list that grows with every compilation from now on."""
+    found = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: found.append(event) if "backend_compile" in event else None
+    )
+    return found

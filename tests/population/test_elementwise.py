@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import some_slow
+from problems import compilations, some_slow
 
 import attnrisk as ar
 from attnrisk.population import minimum
@@ -139,7 +139,7 @@ def test_weights_that_vanish_are_an_infimum_not_attained():
     assert float(found.risk) - float(found.risk.error) < infimum < float(found.risk)
 
 
-def test_a_risk_that_is_falling_is_left_to_the_other_terrain():
+def test_a_risk_that_is_falling_is_left_to_the_other_search():
     task, attention = ar.SpikedSLR(213.0, 3, spread=0.5), ar.Linear()
     end = descents(attention, [_terrain(task, attention)], 1e-9)[0]
     assert end.falling
@@ -148,11 +148,7 @@ def test_a_risk_that_is_falling_is_left_to_the_other_terrain():
 
 
 def test_eight_tasks_are_one_call_that_is_compiled_once():
-    compiled = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
-    )
-    attention = as_arrays(ar.Sigmoid())
+    attention, compiled = as_arrays(ar.Sigmoid()), compilations()
     terrains = [
         _terrain(ar.SpikedSLR(nu, 7), attention) for nu in np.linspace(1, 2, LANES).tolist()
     ]

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import some_slow
+from problems import compilations, some_slow
 
 import attnrisk as ar
 from attnrisk.population import integrals, lanes
@@ -24,15 +24,6 @@ def _known(task, attention, fineness=1.25):
     return known_of(task, attention, light_plan(task, attention, 16.0, 0.0, 16.0, fineness))
 
 
-def _compilations():
-    """A list that grows with every compilation from now on."""
-    found = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, *_, **__: found.append(event) if "backend_compile" in event else None
-    )
-    return found
-
-
 @pytest.mark.parametrize("name", some_slow(NAMES, "softplus", "relu", "top-k"))
 @pytest.mark.parametrize("tasks", some_slow([SPIKED, MAX], MAX), ids=["spiked", "max"])
 def test_an_answer_does_not_depend_on_its_company(name, tasks, rng):
@@ -48,7 +39,7 @@ def test_an_answer_does_not_depend_on_its_company(name, tasks, rng):
 
 
 def test_kernels_of_several_tasks_are_compiled_once():
-    attention, compiled = ar.Softmax(), _compilations()
+    attention, compiled = ar.Softmax(), compilations()
     ar.population_minimum(ar.SpikedSLR(1.0, 5), attention)
     before = len(compiled)
     ar.population_minima([ar.SpikedSLR(nu, 6) for nu in np.linspace(1.0, 1.4, 9)], attention)
