@@ -21,7 +21,7 @@ from .catalogue import (
     attention,
     family,
 )
-from .elementwise import AbstractElementwise, Elementwise
+from .elementwise import AbstractElementwise, Elementwise, has_free_bias, with_bias
 from .general import AbstractGeneral, General
 from .kernel import AbstractKernel, Kernel
 
@@ -51,4 +51,6 @@ __all__ = [
     "TopKSoftmax",
     "attention",
     "family",
+    "has_free_bias",
+    "with_bias",
 ]

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -52,3 +52,15 @@ class Elementwise(AbstractElementwise):
 
     def weight(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.weight_fn(score)
+
+
+def has_free_bias(attention: AbstractAttention) -> TypeGuard[AbstractElementwise]:
+    """Whether the attention has a bias to be tuned or learned."""
+    return isinstance(attention, AbstractElementwise) and attention.free_bias
+
+
+def with_bias(attention: AbstractAttention, bias: Any) -> AbstractAttention:
+    """The attention with its bias set, if it has a free one."""
+    if not has_free_bias(attention):
+        return attention
+    return eqx.tree_at(lambda attention: attention.bias, attention, bias)

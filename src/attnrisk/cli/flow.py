@@ -210,7 +210,7 @@ def _around_swapped(around: Overlaps) -> Overlaps:
 
 
 def _runs(flow: Flow, attention: AbstractAttention) -> list[Run]:
-    from ..population.flow import has_free_bias
+    from ..attention import has_free_bias
 
     biased = has_free_bias(attention)
     return [_run(flow, run, biased) for run in range(len(flow.result))]

@@ -68,12 +68,10 @@ class Answer(NamedTuple):
     @property
     def bias(self) -> float | None:
         """The bias, of an attention that is free to choose one."""
-        from ..attention import AbstractElementwise
+        from ..attention import has_free_bias
 
         attention = self.found.attention
-        if isinstance(attention, AbstractElementwise) and attention.free_bias:
-            return float(attention.bias)
-        return None
+        return float(attention.bias) if has_free_bias(attention) else None
 
 
 def population(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import real, refuse
-from ..attention import AbstractAttention, AbstractElementwise
+from ..attention import AbstractAttention, AbstractElementwise, has_free_bias
 from ..estimate import Estimate
 from ..tasks import AbstractSelected, AbstractTask
 from .overlaps import Overlaps, overlaps_of, vectors_of
@@ -176,11 +176,6 @@ def _length(states: np.ndarray) -> np.ndarray:
 def _noise(states: np.ndarray) -> np.ndarray:
     """What a score varies given its field."""
     return np.linalg.norm(states[..., 1:4], axis=-1)
-
-
-def has_free_bias(attention: AbstractAttention) -> bool:
-    """Whether the attention has a bias to be learned."""
-    return isinstance(attention, AbstractElementwise) and attention.free_bias
 
 
 def _states(attention: AbstractAttention, starts: Overlaps) -> np.ndarray:

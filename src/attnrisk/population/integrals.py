@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..attention import AbstractAttention, AbstractElementwise
+from ..attention import AbstractAttention, has_free_bias, with_bias
 from ..tasks import AbstractTask
 from .correlations import Correlations
 from .lanes import alike, lanes_for, over_lanes, shape_of, stacked
@@ -114,8 +114,7 @@ def _at_places(known: Known, places: Any, count: Any) -> Float[Array, "room ..."
     task, attention, plan = known
 
     def at(place: Any) -> Any:
-        chosen = with_bias(attention, place[1]) if has_free_bias(attention) else attention
-        return jnp.stack(profile(task, chosen, place[0], plan))
+        return jnp.stack(profile(task, with_bias(attention, place[1]), place[0], plan))
 
     def step(i: Any, found: Any) -> Any:
         return found.at[i].set(at(places[i]))
@@ -123,13 +122,3 @@ def _at_places(known: Known, places: Any, count: Any) -> Float[Array, "room ..."
     # A value, or one per randomisation.
     each = () if plan.points is None else plan.points[0].shape[:1]
     return jax.lax.fori_loop(0, count, step, jnp.zeros((places.shape[0], 2, *each)))
-
-
-def has_free_bias(attention: AbstractAttention) -> bool:
-    """Whether the bias is tuned."""
-    return isinstance(attention, AbstractElementwise) and attention.free_bias
-
-
-def with_bias(attention: AbstractAttention, bias: Any) -> AbstractAttention:
-    """The attention with its bias set."""
-    return eqx.tree_at(lambda attention: attention.bias, attention, bias)

@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..attention import AbstractAttention
+from ..attention import AbstractAttention, has_free_bias, with_bias
 from ..estimate import Estimate
 from ..tasks import AbstractTask
 from .flow import (
     Flow,
     follow,
-    has_free_bias,
     random_starts,
     report,
     risk_at,
@@ -165,7 +164,7 @@ def mismatched_minimum(
     swapped = Overlaps(*map(np.atleast_1d, (0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0)))
     runs, result = follow(task, attention, swapped, _LONG_TIMES, _PRECISE, _REACHES)
     end = jax.tree.map(float, overlaps_of(jnp.asarray(runs.state[0, :8].reshape(2, 4))))
-    student = _with_bias(attention, float(runs.state[0, -1]))
+    student = with_bias(attention, float(runs.state[0, -1]))
     if result[0] == "left the domain":
         flow = report(task, attention, _LONG_TIMES, runs, result, single=True)
         norm = float(flow.gradient_norm[-1])
@@ -173,12 +172,6 @@ def mismatched_minimum(
     found = certify(task, student, end)
     best = best or population_minimum(task, attention)
     return replace(found, matched=bool(_is_same(found.risk.value, best.risk)))
-
-
-def _with_bias(attention: AbstractAttention, bias: float) -> AbstractAttention:
-    if not has_free_bias(attention):
-        return attention
-    return eqx.tree_at(lambda attention: attention.bias, attention, bias)
 
 
 def _is_same(risk: Any, best: Estimate) -> Any:

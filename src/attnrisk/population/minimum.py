@@ -16,7 +16,13 @@ import equinox as eqx
 import numpy as np
 
 from .._check import LARGEST
-from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
+from ..attention import (
+    AbstractAttention,
+    AbstractElementwise,
+    AbstractKernel,
+    has_free_bias,
+    with_bias,
+)
 from ..estimate import Estimate
 from ..quadrature.qmc import across
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
@@ -29,10 +35,8 @@ from .integrals import (
     Integrals,
     Search,
     followed,
-    has_free_bias,
     integrated,
     known_of,
-    with_bias,
 )
 from .lanes import LANES
 from .overlaps import Overlaps, aligned
@@ -284,10 +288,6 @@ class _Problem(NamedTuple):
         risk = Estimate(risk.value, risk.error + short)
         return self.minimum(end.m_kk, end.bias, risk, m_vv)
 
-    @property
-    def free_bias(self) -> bool:
-        return has_free_bias(self.attention)
-
     def scan(self, lengths: np.ndarray) -> Search[list[_Place]]:
         """The best bias of a grid at each length of `k`."""
         grid = [(m_kk, bias) for m_kk in lengths.tolist() for bias in self.thresholds(m_kk)]
@@ -300,7 +300,7 @@ class _Problem(NamedTuple):
 
     def thresholds(self, m_kk: float) -> list[float]:
         """Biases that put the threshold of an attention anywhere between below all tokens and above them."""
-        if not self.free_bias:
+        if not has_free_bias(self.attention):
             return [float(getattr(self.attention, "bias", 0.0))]
         field = float(getattr(self.task, "shift", 0.0)) + 6.0
         highest = abs(m_kk) * field + np.log(float(self.task.length.longest)) + 6.0
@@ -332,7 +332,7 @@ class _Problem(NamedTuple):
         vanishing = abs(m_vv) > _VANISHING * math.sqrt(LARGEST)
         if vanishing:
             risk = Estimate(risk.value, risk.error + max(0.0, float(risk) - self.floor()))
-        return Minimum(risk, aligned(m_kk, m_vv), self.biased(bias), not vanishing)
+        return Minimum(risk, aligned(m_kk, m_vv), with_bias(self.attention, bias), not vanishing)
 
     def floor(self) -> float:
         """What no attention of this kind can beat."""
@@ -351,17 +351,13 @@ class _Problem(NamedTuple):
 
         def place(m_kk: float) -> Search[_Place]:
             nonlocal bias
-            if not self.free_bias:
+            if not has_free_bias(self.attention):
                 return _Place(m_kk, bias, (yield from loss(m_kk, bias)))
             radius = max(1.0, abs(bias) / 10)
             bias, lowest = yield from polish(partial(loss, m_kk), bias, radius)
             return _Place(m_kk, bias, lowest)
 
         return place
-
-    def biased(self, bias: float) -> AbstractAttention:
-        """The attention with its bias set, if it has a free one."""
-        return with_bias(self.attention, bias) if self.free_bias else self.attention
 
     def risk(self, place: _Place) -> Search[tuple[Estimate, float]]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
@@ -416,7 +412,7 @@ class _Problem(NamedTuple):
             places.append((yield from best(m_kk)))
             risks.append((yield from self.risk(places[-1])))
         estimates, m_vv = [risk for risk, _ in risks], risks[0][1]
-        overlaps, attention = aligned(signed[0], m_vv), self.biased(places[0].bias)
+        overlaps, attention = aligned(signed[0], m_vv), with_bias(self.attention, places[0].bias)
         if not is_exact(self.task, self.attention):
             step = abs(float(estimates[0].value - estimates[2].value))  # from half the length
             value = Estimate(estimates[0].value, estimates[0].error + step)

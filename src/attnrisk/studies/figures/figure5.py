@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...attention import attention
+from ...attention import attention, has_free_bias
 from ...population import population_minimum
-from ...population.flow import has_free_bias
 from ...population.landscape import Stationary, mismatched_minimum
 from .asking import Asking
 from .rows import Question
