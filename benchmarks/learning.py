@@ -12,7 +12,7 @@ from attnrisk.learning.asymptotics import population
 from attnrisk.learning.channel import Sequences, locate
 from attnrisk.learning.erm import RANDOMISATIONS, starts
 from attnrisk.learning.step import mean_hats, new_orders, search_all, student_at
-from attnrisk.population.risk import as_arrays
+from attnrisk.numerics.arrays import as_arrays
 from benchmarks.population import Row
 
 TASK, ATTENTION, ALPHA, RIDGE = ar.SpikedSLR(2.0, 3), ar.Softmax(), 4.0, ar.Ridge(1.0, 1.0)

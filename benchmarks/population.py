@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 import attnrisk as ar
-from attnrisk.population.risk import as_arrays, plan, risk
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.risk import plan, risk
 
 OVERLAPS = ar.Overlaps(0.7, 0.3, -0.4, 0.8, 1.2, 0.25, 1.5)
 ACCURACY = 1e-4

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 import attnrisk as ar
-from attnrisk.population.risk import as_arrays
+from attnrisk.numerics.arrays import as_arrays
 from attnrisk.simulation.erm import default_starts, objective
 from benchmarks.population import Row
 

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import attnrisk as ar
-from attnrisk.population.risk import as_arrays, light_plan, profile
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.risk import light_plan, profile
 from attnrisk.studies import Store, Study, sweep
 from benchmarks.population import Row, seconds
 

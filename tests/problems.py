@@ -34,7 +34,7 @@ OVERLAPS = {
     "off": ar.Overlaps(m_kk=0.7, m_kv=0.3, m_vk=-0.4, m_vv=0.8, q_kk=1.2, q_kv=0.25, q_vv=1.5),
 }
 
-EXACT = [name for name, entry in ar.CATALOGUE.items() if ar.family(entry.attention) != "general"]
+EXACT = [name for name, entry in ar.CATALOGUE.items() if entry.attention.family != "general"]
 
 
 def sample_fields(task, length, n, rng):

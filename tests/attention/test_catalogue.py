@@ -14,7 +14,7 @@ SCORES = jnp.array([0.3, -1.2, 2.0, 0.9, 0.31])
 @pytest.mark.parametrize("name", ar.CATALOGUE)
 class TestEvery:
     def test_normalised_or_not(self, name, rng):
-        attention, entry = ar.attention(name), ar.CATALOGUE[name]
+        attention, entry = ar.get_attention(name), ar.CATALOGUE[name]
         sums = [float(attention(jnp.asarray(rng.normal(size=4))).sum()) for _ in range(20)]
         if name == "softmax-1":
             assert all(0 < total < 1 for total in sums)
@@ -24,11 +24,11 @@ class TestEvery:
             assert entry.normalised == bool(np.allclose(sums, 1.0))
 
     def test_treats_all_tokens_alike(self, name, rng):
-        attention, order = ar.attention(name), rng.permutation(5)
+        attention, order = ar.get_attention(name), rng.permutation(5)
         np.testing.assert_allclose(attention(SCORES[order]), attention(SCORES)[order], atol=1e-14)
 
     def test_gives_finite_weights_and_derivatives_at_any_score(self, name):
-        attention = ar.attention(name)
+        attention = ar.get_attention(name)
         for scores in (SCORES, 1e4 * SCORES, -1e4 * jnp.abs(SCORES), jnp.zeros(5), SCORES[:1]):
             weights = attention(scores)
             assert weights.shape == scores.shape
@@ -36,9 +36,9 @@ class TestEvery:
             assert bool(jnp.all(jnp.isfinite(jax.jacobian(attention)(scores))))
 
     def test_name_and_family_agree_with_the_table(self, name):
-        attention = ar.attention(name)
+        attention = ar.get_attention(name)
         assert attention.name == name
-        assert ar.family(attention) in ("kernel", "element-wise", "general")
+        assert attention.family in ("kernel", "element-wise", "general")
         assert ar.CATALOGUE[name].source
 
 
@@ -55,7 +55,7 @@ class TestEvery:
 )
 def test_kernels_by_their_formula(name, phi):
     values = phi(np.asarray(SCORES))
-    np.testing.assert_allclose(ar.attention(name)(SCORES), values / values.sum(), rtol=1e-12)
+    np.testing.assert_allclose(ar.get_attention(name)(SCORES), values / values.sum(), rtol=1e-12)
 
 
 def test_relu_of_negative_scores_attends_to_nothing():
@@ -81,7 +81,7 @@ def _entmax_by_bisection(scores, alpha):
 @pytest.mark.parametrize(("name", "alpha"), [("sparsemax", 2.0), ("entmax-1.5", 1.5)])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
 def test_sparse_attentions_by_bisection(name, alpha, scale):
-    found = ar.attention(name)(scale * SCORES)
+    found = ar.get_attention(name)(scale * SCORES)
     np.testing.assert_allclose(found, _entmax_by_bisection(scale * SCORES, alpha), atol=1e-12)
 
 

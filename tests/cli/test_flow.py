@@ -8,7 +8,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.cli.flow import _around_swapped, _read_times
-from attnrisk.population.flow import Flow, random_starts
+from attnrisk.flow.flow import Flow, random_starts
 
 OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}
 SWAPPED = "--m-kv 1 --m-vk 1 --q-kk 1 --q-vv 1"

@@ -40,7 +40,7 @@ KINDS = {"spiked": ar.SpikedSLR, "max": ar.MaxSLR}
 )
 def test_formulas_are_the_minimum_that_a_search_finds(task, name):
     (row,) = Least(task, 2.0, "1-3", name).answer()
-    least = ar.population_minimum(KINDS[task](2.0, ar.uniform(1, 3)), ar.attention(name))
+    least = ar.population_minimum(KINDS[task](2.0, ar.uniform(1, 3)), ar.get_attention(name))
     assert abs(row.risk - float(least.risk)) <= row.error + float(least.risk.error)
     assert row.m_kk == pytest.approx(float(least.overlaps.m_kk), rel=1e-5)
     assert row.m_vv == pytest.approx(float(least.overlaps.m_vv), rel=1e-5)

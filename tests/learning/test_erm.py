@@ -9,9 +9,9 @@ import attnrisk as ar
 from attnrisk.learning.channel import Order, Student, draw, hats, locate, sequences
 from attnrisk.learning.erm import LOG2_POINTS, RANDOMISATIONS, Problem, distinct, starts
 from attnrisk.learning.proximal import Fitted
-from attnrisk.learning.selection import select, tabulate
 from attnrisk.learning.step import new_orders
-from attnrisk.population.risk import as_arrays
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.numerics.noisy_argmax import select, tabulate
 from attnrisk.simulation.erm import objective
 
 SPIKED = ar.SpikedSLR(2.0, 3)
@@ -192,7 +192,7 @@ def test_vanishing_ridges(r):
 @pytest.mark.parametrize("name", ar.CATALOGUE)
 def test_what_ignores_the_scale_of_its_scores_has_no_minimum(name):
     """Shorter is cheaper and as good: the objective on data falls all the way to `k = 0`."""
-    attention, data = ar.attention(name), ar.sample(SPIKED, jax.random.key(0), 40, 20)
+    attention, data = ar.get_attention(name), ar.sample(SPIKED, jax.random.key(0), 40, 20)
     known = data.traceable(), as_arrays(attention), as_arrays(ONE)
     _, v = data.teacher
     scales = jnp.array([1.0, 0.1, 0.01, 1e-3])[:, None]

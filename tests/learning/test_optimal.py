@@ -12,7 +12,7 @@ import attnrisk as ar
 from attnrisk.learning import optimal_asymptotics, optimal_phase_diagram, optimal_thresholds
 from attnrisk.learning.evidence import evidence
 from attnrisk.learning.optimal import draw, outcome, reachable
-from attnrisk.population.risk import as_arrays
+from attnrisk.numerics.arrays import as_arrays
 
 SPIKED, SPIKED_NOISY = ar.SpikedSLR(2.0, 3), ar.SpikedSLR(2.0, 3, noise=0.1)
 MAX, MAX_NOISY = ar.MaxSLR(2.0, 3), ar.MaxSLR(np.inf, 3, noise=np.sqrt(0.05))

@@ -22,7 +22,7 @@ def _samples(rng, count, length):
 
 @pytest.mark.parametrize("name", ["softmax", "linear", "erf", "softplus", "sigmoid"])
 def test_finds_the_lowest_minimum(name, rng):
-    attention = ar.attention(name)
+    attention = ar.get_attention(name)
     samples = _samples(rng, 40, 2)
     found = jax.jit(jax.vmap(lambda s: search(attention, s.scores, s, RESPONSE)))(samples)
     lowest = jax.vmap(lambda c, s: energy(attention, c, s, RESPONSE))(found, samples)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.numerics.gaussian import rule_for
 from attnrisk.population import bayes
-from attnrisk.population.risk import as_arrays
-from attnrisk.quadrature.gaussian import rule_for
 
 LENGTHS = [2, 10**6, ar.uniform(1, 3)]
 ORDER = 16

@@ -7,11 +7,11 @@ import pytest
 from problems import compilations, some_slow
 
 import attnrisk as ar
+from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population import minimum
 from attnrisk.population.elementwise import _expanded, descents, fields_of, profile
 from attnrisk.population.integrals import followed
 from attnrisk.population.lanes import LANES
-from attnrisk.population.risk import as_arrays
 
 NAMES = ["linear", "erf", "sigmoid"]
 TASKS = [
@@ -52,7 +52,7 @@ def test_the_weights_of_a_grid_are_two_laws_of_fields(task):
 @pytest.mark.parametrize("task", TASKS, ids=str)
 def test_sums_over_a_grid_are_those_of_the_risk(task, name, rng):
     """`E[y²] − 2 m_vv A + q_vv B` is the risk at aligned overlaps, which has its own integrals."""
-    attention = ar.attention(name)
+    attention = ar.get_attention(name)
     m_kk, m_vv = rng.uniform(-3, 3, 2).tolist()
     a, b = profile(attention, fields_of(task, 16.0, 1.6), m_kk, attention.bias)
     risk = ar.population_risk(task, attention, ar.aligned(m_kk, m_vv))
@@ -63,7 +63,7 @@ def test_sums_over_a_grid_are_those_of_the_risk(task, name, rng):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("task", TASKS[::3], ids=str)
 def test_the_derivatives_of_the_loss(task, name):
-    attention, fields = ar.attention(name), fields_of(task, 16.0, 1.25)
+    attention, fields = ar.get_attention(name), fields_of(task, 16.0, 1.25)
 
     def loss(at):
         a, b = profile(attention, fields, at[0], at[1])
@@ -81,7 +81,7 @@ def test_the_derivatives_of_the_loss(task, name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("task", some_slow(TASKS, *TASKS[1::2]), ids=str)
 def test_it_finds_what_the_search_by_single_integrals_finds(task, name):
-    attention = ar.attention(name)
+    attention = ar.get_attention(name)
     end = descents(attention, [_terrain(task, attention)], 1e-9)[0]
     assert end.ended
     assert not end.falling
@@ -97,7 +97,7 @@ def test_it_finds_what_the_search_by_single_integrals_finds(task, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_finds_as_much_anywhere(name, rng):
     """Signals from none to overwhelming, any law of lengths, any spread; where it cannot, the other search does."""
-    attention = ar.attention(name)
+    attention = ar.get_attention(name)
     laws = [1, 2, 10, 1000, 10**6, ar.uniform(1, 3), ar.LengthLaw([1, 1000], [0.3, 0.7])]
     quick = 0
     for _ in range(40):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.population.risk import as_arrays, compiled_correlations, compiled_profile, plan
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.risk import compiled_correlations, compiled_profile, plan
 
 FINE = 20  # order of a rule far beyond the ones in use
 MIXTURE = ar.LengthLaw([1, 2, 10**6], [0.3, 0.3, 0.4])
@@ -34,7 +35,7 @@ def test_bayes_risk(task, nu, length):
 @pytest.mark.parametrize("name", ["softmax", "softplus", "relu", "softmax-1", "erf"])
 def test_the_error_is_honest(name, length, scale):
     """It never understates the distance to a far finer rule."""
-    task, attention = ar.SpikedSLR(40.0, length), ar.attention(name)
+    task, attention = ar.SpikedSLR(40.0, length), ar.get_attention(name)
     overlaps = ar.Overlaps(
         m_kk=0.7 * scale,
         m_kv=0.3 * scale,

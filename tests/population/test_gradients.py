@@ -8,7 +8,8 @@ import pytest
 from problems import OVERLAPS, TASKS
 
 import attnrisk as ar
-from attnrisk.population.risk import as_arrays, plan, risk
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.risk import plan, risk
 
 CASES = [
     ("spiked", "softmax"),
@@ -37,7 +38,7 @@ def _function(task, attention):
 
 @pytest.mark.parametrize(("task", "name"), CASES)
 def test_gradient(task, name):
-    function = _function(TASKS[task], ar.attention(name))
+    function = _function(TASKS[task], ar.get_attention(name))
     at = jnp.array(list(OVERLAPS["off"].as_dict().values()))
     steps = STEP * jnp.eye(7)
     central = [(function(at + step) - function(at - step)) / (2 * STEP) for step in steps]

@@ -27,7 +27,7 @@ def _known(task, attention, fineness=1.25):
 @pytest.mark.parametrize("name", some_slow(NAMES, "softplus", "relu", "top-k"))
 @pytest.mark.parametrize("tasks", some_slow([SPIKED, MAX], MAX), ids=["spiked", "max"])
 def test_an_answer_does_not_depend_on_its_company(name, tasks, rng):
-    attention = ar.attention(name)
+    attention = ar.get_attention(name)
     alone = [ar.population_minimum(task, attention) for task in tasks]
     order = rng.permutation(len(tasks)).tolist()
     together = ar.population_minima([tasks[i] for i in order], attention)

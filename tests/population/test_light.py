@@ -8,8 +8,9 @@ import pytest
 from problems import TASKS
 
 import attnrisk as ar
+from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.overlaps import overlaps_of, vectors_of
-from attnrisk.population.risk import as_arrays, compiled_profile, light_plan, plan, risk
+from attnrisk.population.risk import compiled_profile, light_plan, plan, risk
 
 SCALE = 2.0
 CASES = [
@@ -44,7 +45,7 @@ def _vectors(rng):
 
 @pytest.mark.parametrize(("task", "name"), CASES)
 def test_agrees_with_the_full_rule(task, name, rng):
-    task, attention = TASKS[task], ar.attention(name)
+    task, attention = TASKS[task], ar.get_attention(name)
     full, light = (
         as_arrays((task, attention, how))
         for how in (
@@ -70,7 +71,7 @@ def test_agrees_with_the_full_rule(task, name, rng):
 )
 @pytest.mark.parametrize("residual", [pytest.param(0.5, marks=pytest.mark.slow), 1e-3])
 def test_hessian_against_differences_of_the_gradient(task, name, residual):
-    task, attention = TASKS[task], ar.attention(name)
+    task, attention = TASKS[task], ar.get_attention(name)
     problem = as_arrays((task, attention, light_plan(task, attention, SCALE, SCALE, SCALE)))
     state = jnp.array([1.1, 0.3 * residual, residual, 0.0, -0.2, 0.8, 0.3, 0.4])
     hessian, step = _hessian(problem, state), 1e-5
@@ -88,7 +89,7 @@ def test_hessian_against_differences_of_the_gradient(task, name, residual):
 )
 def test_finer_steps_are_right_to_rounding(task, name):
     """The error falls with the steps until nothing but rounding is left: no part of it is fixed, like a cut tail."""
-    task, attention, reach = TASKS[task], ar.attention(name), 8.0
+    task, attention, reach = TASKS[task], ar.get_attention(name), 8.0
 
     def explained(how):
         a, b = compiled_profile(*as_arrays((task, attention, 3.0, how)))
@@ -113,4 +114,4 @@ def test_vectors_have_the_overlaps_that_they_were_made_from(rng):
 
 def test_general_attentions_are_refused():
     with pytest.raises(ValueError, match="attention = sparsemax is not allowed"):
-        light_plan(TASKS["spiked"], ar.attention("sparsemax"), SCALE, SCALE, SCALE)
+        light_plan(TASKS["spiked"], ar.get_attention("sparsemax"), SCALE, SCALE, SCALE)

@@ -6,7 +6,8 @@ import pytest
 from problems import EXACT, random_overlaps, some_slow
 
 import attnrisk as ar
-from attnrisk.population.risk import as_arrays, plan, risk
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.risk import plan, risk
 
 _compiled_risk = eqx.filter_jit(risk)
 
@@ -82,7 +83,7 @@ def test_the_floor_of_the_family_with_an_argmax_to_find(length):
 
 def test_an_infimum_that_is_not_attained():
     """A kernel that looks like ReLU from afar does better the longer `k` is."""
-    task, attention = ar.SpikedSLR(5.0, 3), ar.attention("elu+1")
+    task, attention = ar.SpikedSLR(5.0, 3), ar.get_attention("elu+1")
     found = ar.population_minimum(task, attention)
     assert not found.attained
     near, far = (
@@ -116,7 +117,7 @@ def test_softplus_turns_into_relu_when_the_haystack_is_large():
 @pytest.mark.parametrize("name", ["erf", "sigmoid"])
 def test_a_bias_that_does_not_matter_is_not_carried_off(task, name):
     """Without a signal the loss is flat in the bias; weights must not vanish, nor `v` grow to make up for them."""
-    found = ar.population_minimum(task, ar.attention(name))
+    found = ar.population_minimum(task, ar.get_attention(name))
     assert abs(float(found.risk) - float(ar.bayes_risk(task))) < 1e-9
     assert 0 < found.overlaps.m_vv < 5
 
@@ -124,7 +125,7 @@ def test_a_bias_that_does_not_matter_is_not_carried_off(task, name):
 @pytest.mark.parametrize("name", ["softmax", "softplus", "taylor-2"])
 def test_without_a_signal_uniform_attention_is_best(name):
     task = ar.SpikedSLR(0.0, ar.uniform(1, 3), noise=0.1)
-    found = ar.population_minimum(task, ar.attention(name))
+    found = ar.population_minimum(task, ar.get_attention(name))
     assert abs(float(found.risk) - (0.01 + 1 - (1 + 1 / 2 + 1 / 3) / 3)) < 1e-9
     assert abs(found.overlaps.m_kk) < 1e-3
 
@@ -132,7 +133,7 @@ def test_without_a_signal_uniform_attention_is_best(name):
 @pytest.mark.parametrize("name", ["sparsemax", "entmax-1.5", "top-k", "hardmax"])
 def test_general_attentions_lie_above_bayes(name):
     task = ar.SpikedSLR(2.0, 3)
-    found = ar.population_minimum(task, ar.attention(name))
+    found = ar.population_minimum(task, ar.get_attention(name))
     gap = float(found.risk) - float(ar.bayes_risk(task))
     assert gap > -4 * float(found.risk.error)
     assert gap < 0.15
@@ -142,7 +143,7 @@ def test_general_attentions_lie_above_bayes(name):
 def test_nothing_off_the_manifold_is_lower(name, rng):
     """Neither near the minimum nor far from it, a residual of `k` included."""
     task = ar.SpikedSLR(2.0, 3)
-    found = ar.population_minimum(task, ar.attention(name))
+    found = ar.population_minimum(task, ar.get_attention(name))
     how = plan(task, found.attention, scale=8.0)
     m_kk, m_vv = found.overlaps.m_kk, found.overlaps.m_vv
     for step in (0.0, 0.01, 0.1, 0.5) * 5:

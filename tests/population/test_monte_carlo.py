@@ -6,8 +6,9 @@ import pytest
 from problems import OVERLAPS, TASKS, monte_carlo_risk
 
 import attnrisk as ar
-from attnrisk.population.risk import as_arrays, plan, risk
-from attnrisk.quadrature.qmc import across
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.numerics.qmc import across
+from attnrisk.population.risk import plan, risk
 
 _SAMPLES = 100_000
 _compiled_risk = eqx.filter_jit(risk)
@@ -29,7 +30,7 @@ def _distance(found, task, attention, overlaps, rng):
 @pytest.mark.parametrize("name", ar.CATALOGUE)
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_risk_agrees_with_monte_carlo(task, name, rng):
-    attention = ar.attention(name)
+    attention = ar.get_attention(name)
     if name in ("erf", "sigmoid"):
         attention = type(attention)(bias=-0.4)
     for overlaps in OVERLAPS.values():

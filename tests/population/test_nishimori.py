@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.population.risk import as_arrays, compiled_profile, plan
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.risk import compiled_profile, plan
 
 LENGTHS = [1, 2, 10, ar.uniform(1, 3), ar.LengthLaw([1, 100], [0.25, 0.75])]
 ORDER = 12

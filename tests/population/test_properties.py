@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from problems import EXACT, random_overlaps
 
 import attnrisk as ar
+from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.bayes import location_missed
-from attnrisk.population.risk import as_arrays, compiled_profile, plan, risk
+from attnrisk.population.risk import compiled_profile, plan, risk
 
 _compiled_risk = eqx.filter_jit(risk)
 NU = st.floats(0.0, 30.0)
@@ -26,7 +27,7 @@ def _spiked_risk(task, attention, overlaps):
 @given(nu=NU, length=LENGTH, name=st.sampled_from(EXACT), seed=SEED)
 def test_no_attention_beats_bayes(nu, length, name, seed):
     task = ar.SpikedSLR(nu, length)
-    found = _spiked_risk(task, ar.attention(name), random_overlaps(np.random.default_rng(seed)))
+    found = _spiked_risk(task, ar.get_attention(name), random_overlaps(np.random.default_rng(seed)))
     assert found >= float(location_missed(task).value) - 1e-8
 
 
@@ -58,7 +59,7 @@ def test_risk_ignores_the_sign_of_v_and_y(name, seed):
         overlaps,
         (-overlaps.m_kv, -overlaps.m_vk, -overlaps.q_kv),
     )
-    task, attention = ar.SpikedSLR(2.0, 3), ar.attention(name)
+    task, attention = ar.SpikedSLR(2.0, 3), ar.get_attention(name)
     risks = [_spiked_risk(task, attention, each) for each in (overlaps, flipped)]
     np.testing.assert_allclose(risks[0], risks[1], rtol=1e-11)
 
@@ -66,7 +67,7 @@ def test_risk_ignores_the_sign_of_v_and_y(name, seed):
 @settings(max_examples=20, deadline=None)
 @given(name=st.sampled_from(EXACT), seed=SEED, weight=st.floats(0.0, 1.0))
 def test_risk_of_a_mixture_is_the_mixture_of_risks(name, seed, weight):
-    overlaps, attention = random_overlaps(np.random.default_rng(seed)), ar.attention(name)
+    overlaps, attention = random_overlaps(np.random.default_rng(seed)), ar.get_attention(name)
     lengths, weights = [1, 5, 700], [weight / 2, 1 - weight, weight / 2]
     apart = [_spiked_risk(ar.SpikedSLR(2.0, length), attention, overlaps) for length in lengths]
     together = _spiked_risk(ar.SpikedSLR(2.0, ar.LengthLaw(lengths, weights)), attention, overlaps)

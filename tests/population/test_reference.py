@@ -60,6 +60,6 @@ def test_max_label_correlation(m_kk, nu, length, a):
 )
 def test_least_risk(nu, length, values):
     for name, value in values.items():
-        found = ar.population_minimum(ar.SpikedSLR(nu, length), ar.attention(name))
+        found = ar.population_minimum(ar.SpikedSLR(nu, length), ar.get_attention(name))
         assert found.attained
         assert abs(float(found.risk) - value) < 1e-6

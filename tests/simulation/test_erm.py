@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import erf
 
 import attnrisk as ar
-from attnrisk.population.risk import as_arrays
+from attnrisk.numerics.arrays import as_arrays
 from attnrisk.simulation.erm import objective
 
 RIDGE = ar.Ridge(0.7, 1.3)
@@ -72,7 +72,7 @@ def plain(data, sigma, ridge):
     ],
 )
 def test_objective_and_gradient(task, name, rng):
-    data, attention = dataset(task), ar.attention(name)
+    data, attention = dataset(task), ar.get_attention(name)
     points = rng.normal(size=(2, 20))
     known = data.traceable(), as_arrays(attention), as_arrays(RIDGE)
     values, gradients = map(np.asarray, objective(*known, jnp.asarray(points)))

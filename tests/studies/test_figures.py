@@ -23,7 +23,6 @@ from matplotlib.image import imread
 
 import attnrisk as ar
 from attnrisk._rows import BAYES, FLOOR
-from attnrisk.learning.scope import heeds_scale
 from attnrisk.studies import figures
 from attnrisk.studies.figures import (
     basins,
@@ -115,7 +114,7 @@ def test_questions_cover_every_panel():
     asked = figure2.questions(figure2.ATTENTIONS, figure2._NU)
     panels = {(q.attention, q.task, q.length) for q in asked}
     assert len(panels) == (len(figure2.ATTENTIONS) + 1) * 6
-    exact = {n for n, entry in ar.CATALOGUE.items() if ar.family(entry.attention) != "general"}
+    exact = {n for n, entry in ar.CATALOGUE.items() if entry.attention.family != "general"}
     assert set(haystack.ATTENTIONS) == exact
     for question in haystack.questions(haystack.ATTENTIONS, haystack._LENGTHS):
         signal = question.nu / log(int(question.length))
@@ -314,7 +313,7 @@ def test_tuning_ends_below_the_grid():
 
 def test_learning_curves_cover_what_has_a_minimum():
     assert set(figure7.ATTENTIONS) == {
-        name for name in ar.CATALOGUE if heeds_scale(ar.attention(name))
+        name for name in ar.CATALOGUE if ar.get_attention(name).is_scale_sensitive
     }
     rows = made_up_learned(Question("spiked", 5.0, "3", "softmax"))
     axes = figure7.plot([*rows, *made_up_learned(Question("spiked", 5.0, "3", BAYES))]).axes
@@ -334,7 +333,7 @@ def test_every_attention_of_the_catalogue_has_a_line_of_its_own():
 def test_one_line_style_per_family():
     dashes = {}
     for name, entry in ar.CATALOGUE.items():
-        dashes.setdefault(ar.family(entry.attention), set()).add(str(style.line(name).dashes))
+        dashes.setdefault(entry.attention.family, set()).add(str(style.line(name).dashes))
     assert {len(styles) for styles in dashes.values()} == {1}
     assert len(set.union(*dashes.values())) == len(dashes)
 

@@ -29,7 +29,7 @@ FAMILIES = {"power_kernel": "kernel", "silu_gate": "element-wise", "unit_scores"
 @cache
 def recognised(name):
     """An attention of the catalogue of which only the values were known."""
-    known = ar.attention(name)
+    known = ar.get_attention(name)
     return recognise(lambda scores: known(scores), name)
 
 
@@ -43,8 +43,8 @@ def example(name):
 @pytest.mark.parametrize("name", some_slow(ar.CATALOGUE, "relu2", "softmax-1", "entmax-1.5"))
 def test_the_catalogue_is_recognised_by_its_values(name):
     entry, found = ar.CATALOGUE[name], recognised(name)
-    assert family(found) == family(entry.attention)
-    assert getattr(found, "constant", 0.0) == getattr(ar.attention(name), "constant", 0.0)
+    assert found.family == entry.attention.family
+    assert getattr(found, "constant", 0.0) == getattr(ar.get_attention(name), "constant", 0.0)
     measured = traits(found)
     assert measured.normalised == entry.normalised
     assert measured.growth == {"—": "sparse"}.get(entry.growth, entry.growth)
@@ -70,7 +70,7 @@ def test_log_phi_up_to_a_constant(name):
     scores = jnp.array([-2e4, -800.0, -99.0, -1.0, 0.0, 0.5, 101.0, 3e4])
     (known, slopes), (found, found_slopes) = (
         jax.jit(jax.vmap(jax.value_and_grad(it.log_phi)))(scores)
-        for it in (ar.attention(name), recognised(name))
+        for it in (ar.get_attention(name), recognised(name))
     )
     assert np.ptp(np.asarray(known - found)) < 1e-9
     np.testing.assert_allclose(found_slopes, slopes, atol=1e-9)
@@ -202,7 +202,7 @@ def test_what_is_a_module_of_ours_is_checked_too():
 
 def words(name):
     """The paragraph, as if it were judged by one task."""
-    student, task = ar.attention(name), FIXED.problem
+    student, task = ar.get_attention(name), FIXED.problem
     row, floor = answer(student, FIXED), ar.elementwise_floor(task)
     cost = ar.Estimate(0.1, 0.0)
     return paragraph(traits(student), row.gap, row, row, (floor, floor), None, cost)
@@ -231,12 +231,12 @@ def test_no_gap_is_one_within_its_error():
 def test_curves_are_compiled_in_groups_of_a_family(rng):
     scores = jnp.asarray(rng.standard_normal(3))
     for name, kind in {"softplus": _OneKernel, "sparsemax": _OneGeneral}.items():
-        compared, alone = groups(ar.attention(name), name)
+        compared, alone = groups(ar.get_attention(name), name)
         assert list(compared) == ["softmax", name]
         assert list(alone) == ["linear"]
         assert all(isinstance(member, kind) for member in compared.values())
         for member in compared:
-            expected = ar.attention(member)(scores)
+            expected = ar.get_attention(member)(scores)
             np.testing.assert_allclose(compared[member](scores), expected, rtol=1e-14)
     compared, alone = groups(ar.Erf(), "erf")
     assert list(compared) == ["softmax"]
@@ -250,7 +250,7 @@ def test_one_of_several_has_the_risk_of_itself():
     task, overlaps = ar.SpikedSLR(2.0, 3), ar.Overlaps(m_kk=0.7, m_vv=0.8, q_kk=1.2, q_vv=1.5)
     compared, alone = groups(ar.Softplus(), "softplus")
     for name, member in {**compared, **alone}.items():
-        expected = float(ar.population_risk(task, ar.attention(name), overlaps))
+        expected = float(ar.population_risk(task, ar.get_attention(name), overlaps))
         assert float(ar.population_risk(task, member, overlaps)) == pytest.approx(
             expected, abs=1e-10
         )
@@ -316,7 +316,7 @@ def test_a_merged_learning_curve_is_that_of_its_member():
     for name, member in compared.items():
         merged, alone = (
             ar.erm_asymptotics(task, it, 4.0, ridge, log2_points=5)
-            for it in (member, ar.attention(name))
+            for it in (member, ar.get_attention(name))
         )
         assert float(merged.test_risk) == pytest.approx(float(alone.test_risk), abs=1e-6)
         assert merged.converged

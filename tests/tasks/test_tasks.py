@@ -102,7 +102,7 @@ BAD_INPUT = [
     (lambda: ar.parse_lengths(""), "length = ''"),
     (lambda: ar.Overlaps(m_kk=2.0, q_kk=1.0), "overlaps"),
     (lambda: ar.Overlaps(q_kk=np.nan), "q_kk = nan"),
-    (lambda: ar.attention("sofmax"), "did you mean softmax"),
+    (lambda: ar.get_attention("sofmax"), "did you mean softmax"),
     (lambda: ar.TopKSoftmax(k=0), "k = 0"),
     (lambda: ar.Kernel(lambda x: x, constant=-1.0), "constant = -1"),
     (

@@ -18,10 +18,9 @@ from .catalogue import (
     SquaredRelu,
     Taylor2,
     TopKSoftmax,
-    attention,
-    family,
+    get_attention,
 )
-from .elementwise import AbstractElementwise, Elementwise, has_free_bias, with_bias
+from .elementwise import AbstractElementwise, Elementwise
 from .general import AbstractGeneral, General
 from .kernel import AbstractKernel, Kernel
 
@@ -49,8 +48,5 @@ __all__ = [
     "SquaredRelu",
     "Taylor2",
     "TopKSoftmax",
-    "attention",
-    "family",
-    "has_free_bias",
-    "with_bias",
+    "get_attention",
 ]

@@ -1,18 +1,66 @@
 """How an attention turns `L` scores into `L` weights, `f(X) = σ(χ)·z` (section 2 of docs/theory.md)."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
-from jaxtyping import Array, Float
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+Mask = Bool[Array, " L"] | None
+
+_STRETCH = 8.0  # of the scores, to see whether weights change
 
 
 class AbstractAttention(eqx.Module):
-    """A map from scores to weights; `analytic` if it has no kink, as cheaper quadrature may count on."""
+    """A map from scores to weights, of scores to which a `bias` is added.
+
+    Where `free_bias` is set, the bias is tuned together with the overlaps. `analytic` attentions have no kink, as
+    cheaper quadrature may count on.
+    """
 
     name: eqx.AbstractClassVar[str]
+    family: eqx.AbstractClassVar[str]
     analytic: ClassVar[bool] = False
+    bias: Any = eqx.field(default=0.0, kw_only=True)
+    free_bias: bool = eqx.field(default=False, static=True, kw_only=True)
 
     @abstractmethod
-    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
-        """The weights `σ(χ)` of one sequence."""
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        """The weights `σ(χ + bias)` of one sequence: of the tokens that `mask` says there are, and zero elsewhere."""
+
+    @property
+    def keys(self) -> int:
+        """How many key vectors it takes."""
+        return 1
+
+    def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
+        """The total weight of each token from the scores of each key vector."""
+        return self(scores[0], mask)
+
+    @property
+    def takes_mask(self) -> bool:
+        """Whether it can be applied to padded sequences."""
+        return True
+
+    @property
+    def is_scale_sensitive(self) -> bool:
+        """Whether weights change when all scores are stretched, or never change at all.
+
+        Those of ReLU over its sum do not. With a ridge on `k` its empirical risk has no minimum: the shorter `k`, the
+        smaller the penalty, and the loss stays.
+        """
+        scores = np.random.default_rng(0).standard_normal((16, self.keys, 3))
+        plain, stretched = (np.asarray(_weights(self, scale * scores)) for scale in (1.0, _STRETCH))
+        return not np.allclose(plain, stretched, rtol=1e-6, atol=1e-9) or bool(np.ptp(plain) < 1e-9)
+
+    def with_bias(self, bias: Any) -> "AbstractAttention":
+        """The same with another bias."""
+        return eqx.tree_at(lambda attention: attention.bias, self, bias)
+
+
+@eqx.filter_jit
+def _weights(attention: AbstractAttention, scores: Any) -> Any:
+    return jax.vmap(attention.attend)(jnp.asarray(scores))

@@ -1,6 +1,6 @@
 """The attentions in use, each a small frozen spec."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
 from .._check import one_of, refuse
-from .base import AbstractAttention
+from .base import AbstractAttention, Mask
 from .elementwise import AbstractElementwise
 from .general import AbstractGeneral
 from .kernel import AbstractKernel
@@ -18,10 +18,18 @@ _Scores = Float[Array, "..."]
 _Sequence = Float[Array, " L"]
 
 
-def _log_of_positive_part(score: _Scores) -> _Scores:
-    """`log max(score, 0)` with a derivative that is 0, not NaN, where it is `-inf`."""
-    positive = score > 0
-    return jnp.where(positive, jnp.log(jnp.where(positive, score, 1.0)), -jnp.inf)
+# In the place of scores of tokens that there are not: far below any score, and finite, so that derivatives are too.
+_ABSENT = -1e30
+
+
+def _log_of_positive_part(x: _Scores) -> _Scores:
+    """`log max(x, 0)` with a derivative that is 0, not NaN, where it is `-inf`."""
+    positive = x > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, x, 1.0)), -jnp.inf)
+
+
+def _present(scores: _Sequence, mask: Mask) -> _Sequence:
+    return scores if mask is None else jnp.where(mask, scores, _ABSENT)
 
 
 class Softmax(AbstractKernel):
@@ -29,11 +37,11 @@ class Softmax(AbstractKernel):
 
     name: ClassVar[str] = "softmax"
     analytic: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
+    features: ClassVar[tuple[float, ...]] = ()
+    constant: ClassVar[float] = 0.0
 
-    def log_phi(self, score: _Scores) -> _Scores:
-        return score
+    def log_phi(self, argument: _Scores) -> _Scores:
+        return argument
 
 
 class SoftmaxPlusOne(AbstractKernel):
@@ -41,11 +49,11 @@ class SoftmaxPlusOne(AbstractKernel):
 
     name: ClassVar[str] = "softmax-1"
     analytic: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(), static=True)
-    constant: float = eqx.field(default=1.0, static=True)
+    features: ClassVar[tuple[float, ...]] = ()
+    constant: ClassVar[float] = 1.0
 
-    def log_phi(self, score: _Scores) -> _Scores:
-        return score
+    def log_phi(self, argument: _Scores) -> _Scores:
+        return argument
 
 
 class Softplus(AbstractKernel):
@@ -53,45 +61,45 @@ class Softplus(AbstractKernel):
 
     name: ClassVar[str] = "softplus"
     analytic: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
+    features: ClassVar[tuple[float, ...]] = (0.0,)
+    constant: ClassVar[float] = 0.0
 
-    def log_phi(self, score: _Scores) -> _Scores:
-        low = score < -36.0  # there log(1 + e^χ) = e^χ to double precision
-        return jnp.where(low, score, jnp.log(jax.nn.softplus(jnp.where(low, 0.0, score))))
+    def log_phi(self, argument: _Scores) -> _Scores:
+        low = argument < -36.0  # there log(1 + e^χ) = e^χ to double precision
+        return jnp.where(low, argument, jnp.log(jax.nn.softplus(jnp.where(low, 0.0, argument))))
 
 
 class EluPlusOne(AbstractKernel):
     """`φ = e^χ` below 0 and `1 + χ` above."""
 
     name: ClassVar[str] = "elu+1"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
+    features: ClassVar[tuple[float, ...]] = (0.0,)
+    constant: ClassVar[float] = 0.0
 
-    def log_phi(self, score: _Scores) -> _Scores:
-        return jnp.where(score < 0, score, jnp.log1p(jnp.maximum(score, 0.0)))
+    def log_phi(self, argument: _Scores) -> _Scores:
+        return jnp.where(argument < 0, argument, jnp.log1p(jnp.maximum(argument, 0.0)))
 
 
 class Relu(AbstractKernel):
     """`φ = max(χ, 0)`."""
 
     name: ClassVar[str] = "relu"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
+    features: ClassVar[tuple[float, ...]] = (0.0,)
+    constant: ClassVar[float] = 0.0
 
-    def log_phi(self, score: _Scores) -> _Scores:
-        return _log_of_positive_part(score)
+    def log_phi(self, argument: _Scores) -> _Scores:
+        return _log_of_positive_part(argument)
 
 
 class SquaredRelu(AbstractKernel):
     """`φ = max(χ, 0)²`."""
 
     name: ClassVar[str] = "relu2"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
+    features: ClassVar[tuple[float, ...]] = (0.0,)
+    constant: ClassVar[float] = 0.0
 
-    def log_phi(self, score: _Scores) -> _Scores:
-        return 2.0 * _log_of_positive_part(score)
+    def log_phi(self, argument: _Scores) -> _Scores:
+        return 2.0 * _log_of_positive_part(argument)
 
 
 class Taylor2(AbstractKernel):
@@ -99,11 +107,11 @@ class Taylor2(AbstractKernel):
 
     name: ClassVar[str] = "taylor-2"
     analytic: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(-1.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
+    features: ClassVar[tuple[float, ...]] = (-1.0,)
+    constant: ClassVar[float] = 0.0
 
-    def log_phi(self, score: _Scores) -> _Scores:
-        return jnp.log((1.0 + (1.0 + score) ** 2) / 2.0)
+    def log_phi(self, argument: _Scores) -> _Scores:
+        return jnp.log((1.0 + (1.0 + argument) ** 2) / 2.0)
 
 
 class Linear(AbstractElementwise):
@@ -111,24 +119,20 @@ class Linear(AbstractElementwise):
 
     name: ClassVar[str] = "linear"
     analytic: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(), static=True)
-    free_bias: bool = eqx.field(default=False, static=True)
-    bias: float = eqx.field(default=0.0, static=True)
+    features: ClassVar[tuple[float, ...]] = ()
 
-    def weight(self, score: _Scores) -> _Scores:
-        return 1.0 + score
+    def weight(self, argument: _Scores) -> _Scores:
+        return 1.0 + argument
 
 
 class ElementwiseRelu(AbstractElementwise):
     """`h = max(χ, 0)`."""
 
     name: ClassVar[str] = "elementwise-relu"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    free_bias: bool = eqx.field(default=False, static=True)
-    bias: float = eqx.field(default=0.0, static=True)
+    features: ClassVar[tuple[float, ...]] = (0.0,)
 
-    def weight(self, score: _Scores) -> _Scores:
-        return jnp.maximum(score, 0.0)
+    def weight(self, argument: _Scores) -> _Scores:
+        return jnp.maximum(argument, 0.0)
 
 
 class Erf(AbstractElementwise):
@@ -136,12 +140,11 @@ class Erf(AbstractElementwise):
 
     name: ClassVar[str] = "erf"
     analytic: ClassVar[bool] = True
-    bias: Any = 0.0
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    free_bias: bool = eqx.field(default=True, static=True)
+    features: ClassVar[tuple[float, ...]] = (0.0,)
+    free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
 
-    def weight(self, score: _Scores) -> _Scores:
-        return erfc(-score)  # accurate where it is tiny
+    def weight(self, argument: _Scores) -> _Scores:
+        return erfc(-argument)  # accurate where it is tiny
 
 
 class Sigmoid(AbstractElementwise):
@@ -149,12 +152,11 @@ class Sigmoid(AbstractElementwise):
 
     name: ClassVar[str] = "sigmoid"
     analytic: ClassVar[bool] = True
-    bias: Any = 0.0
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    free_bias: bool = eqx.field(default=True, static=True)
+    features: ClassVar[tuple[float, ...]] = (0.0,)
+    free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
 
-    def weight(self, score: _Scores) -> _Scores:
-        return jax.nn.sigmoid(score)
+    def weight(self, argument: _Scores) -> _Scores:
+        return jax.nn.sigmoid(argument)
 
 
 class Sparsemax(AbstractGeneral):
@@ -162,7 +164,8 @@ class Sparsemax(AbstractGeneral):
 
     name: ClassVar[str] = "sparsemax"
 
-    def __call__(self, scores: _Sequence) -> _Sequence:
+    def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
+        scores = _present(scores, mask)
         ordered = jnp.sort(scores)[::-1]
         count = jnp.arange(1, scores.shape[0] + 1)
         partial = jnp.cumsum(ordered)
@@ -176,7 +179,8 @@ class Entmax15(AbstractGeneral):
 
     name: ClassVar[str] = "entmax-1.5"
 
-    def __call__(self, scores: _Sequence) -> _Sequence:
+    def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
+        scores = _present(scores, mask)
         halved = (scores - jnp.max(scores)) / 2.0
         ordered = jnp.sort(halved)[::-1]
         count = jnp.arange(1, scores.shape[0] + 1)
@@ -199,7 +203,8 @@ class TopKSoftmax(AbstractGeneral):
         if not isinstance(self.k, int) or self.k < 1:
             raise refuse("k", self.k, "a whole number ≥ 1")
 
-    def __call__(self, scores: _Sequence) -> _Sequence:
+    def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
+        scores = _present(scores, mask)
         if self.k >= scores.shape[0]:
             return jax.nn.softmax(scores)
         least = jnp.sort(scores)[-self.k]
@@ -211,8 +216,10 @@ class Hardmax(AbstractGeneral):
 
     name: ClassVar[str] = "hardmax"
 
-    def __call__(self, scores: _Sequence) -> _Sequence:
-        return jax.nn.one_hot(jnp.argmax(scores), scores.shape[0], dtype=scores.dtype)
+    def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
+        return jax.nn.one_hot(
+            jnp.argmax(_present(scores, mask)), scores.shape[0], dtype=scores.dtype
+        )
 
 
 class Entry(NamedTuple):
@@ -272,14 +279,6 @@ _ENTRIES = (
 CATALOGUE: dict[str, Entry] = {entry.attention.name: entry for entry in _ENTRIES}
 
 
-def attention(name: str) -> AbstractAttention:
+def get_attention(name: str) -> AbstractAttention:
     """The attention of the catalogue called `name`."""
     return CATALOGUE[one_of("attention", name, CATALOGUE)].attention()
-
-
-def family(attention: AbstractAttention | type[AbstractAttention]) -> str:
-    """`kernel`, `element-wise` or `general`."""
-    kind = attention if isinstance(attention, type) else type(attention)
-    if issubclass(kind, AbstractKernel):
-        return "kernel"
-    return "element-wise" if issubclass(kind, AbstractElementwise) else "general"

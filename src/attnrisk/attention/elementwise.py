@@ -1,32 +1,33 @@
-"""Element-wise attentions `h(bias + χ_ℓ)`: no token sees another, so every risk is made of one-token integrals."""
+"""Element-wise attentions `h(χ_ℓ + bias)`: no token sees another, so every risk is made of one-token integrals."""
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import real
-from .base import AbstractAttention
+from .base import AbstractAttention, Mask
 
 
 class AbstractElementwise(AbstractAttention):
-    """A function `h` of one score; where `free_bias` is set, the bias is tuned together with the overlaps.
+    """A function `h` of one score plus bias.
 
     `features` are the arguments of `h` where it bends within a few units or is not analytic.
     """
 
+    family: ClassVar[str] = "element-wise"
     features: eqx.AbstractVar[tuple[float, ...]]
-    free_bias: eqx.AbstractVar[bool]
-    bias: eqx.AbstractVar[Any]
 
     @abstractmethod
-    def weight(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
-        """`h`, element-wise."""
+    def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        """`h`, element-wise, of score plus bias."""
 
-    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
-        return self.weight(self.bias + scores)
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        weights = self.weight(self.bias + scores)
+        return weights if mask is None else jnp.where(mask, weights, 0.0)
 
 
 class Elementwise(AbstractElementwise):
@@ -34,8 +35,6 @@ class Elementwise(AbstractElementwise):
 
     name: ClassVar[str] = "elementwise"
     weight_fn: Callable[[Any], Any] = eqx.field(static=True)
-    bias: Any
-    free_bias: bool = eqx.field(static=True)
     features: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(
@@ -50,17 +49,5 @@ class Elementwise(AbstractElementwise):
         self.free_bias = free_bias
         self.features = tuple(real("features", feature) for feature in features)
 
-    def weight(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
-        return self.weight_fn(score)
-
-
-def has_free_bias(attention: AbstractAttention) -> TypeGuard[AbstractElementwise]:
-    """Whether the attention has a bias to be tuned or learned."""
-    return isinstance(attention, AbstractElementwise) and attention.free_bias
-
-
-def with_bias(attention: AbstractAttention, bias: Any) -> AbstractAttention:
-    """The attention with its bias set, if it has a free one."""
-    if not has_free_bias(attention):
-        return attention
-    return eqx.tree_at(lambda attention: attention.bias, attention, bias)
+    def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.weight_fn(argument)

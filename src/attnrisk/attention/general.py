@@ -1,23 +1,51 @@
 """Attentions without structure: any map from `L` scores to `L` weights, integrated over random points."""
 
+import inspect
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .base import AbstractAttention
+from .._check import refuse
+from .base import AbstractAttention, Mask
 
 
 class AbstractGeneral(AbstractAttention):
     """A map of whole sequences of scores."""
 
+    family: ClassVar[str] = "general"
+
+    @abstractmethod
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        """The weights of one sequence."""
+
 
 class General(AbstractGeneral):
-    """An attention of the user's: `function` maps an array of `L` scores to `L` weights, for any `L`."""
+    """An attention of the user's: `function` maps an array of `L` scores to `L` weights, for any `L`.
+
+    A function of `(scores, mask)` can be applied to padded sequences too.
+    """
 
     name: ClassVar[str] = "general"
-    function: Callable[[Any], Any] = eqx.field(static=True)
+    function: Callable[..., Any] = eqx.field(static=True)
 
-    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
-        return self.function(scores)
+    @property
+    def takes_mask(self) -> bool:
+        try:
+            inspect.signature(self.function).bind(None, None)
+        except (TypeError, ValueError):  # another signature, or none to be found
+            return False
+        return True
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        scores = scores + self.bias
+        if mask is None:
+            return self.function(scores)
+        if not self.takes_mask:
+            raise refuse(
+                "function", self.function, "a function of (scores, mask) for padded sequences"
+            )
+        return jnp.where(mask, self.function(scores, mask), 0.0)

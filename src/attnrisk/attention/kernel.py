@@ -1,4 +1,4 @@
-"""Normalised kernels `φ(χ_ℓ) / (constant + Σ φ(χ))`: exact through one Laplace transform (section 4.2)."""
+"""Normalised kernels `φ(χ_ℓ + b) / (constant + Σ φ(χ + b))`: exact through one Laplace transform (section 4.2)."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -12,30 +12,33 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import real
-from .base import AbstractAttention
+from .base import AbstractAttention, Mask
 
 
 class AbstractKernel(AbstractAttention):
-    """A positive function `φ` of one score, given by its logarithm.
+    """A positive function `φ` of one score plus bias, given by its logarithm.
 
-    `features` are the scores where `φ` changes its behaviour within a few units or is not analytic (a kink, the
+    `features` are the arguments where `φ` changes its behaviour within a few units or is not analytic (a kink, the
     knee of softplus): quadrature panels meet there. A kernel that is the same everywhere, `e^χ`, has none.
     """
 
+    family: ClassVar[str] = "kernel"
     features: eqx.AbstractVar[tuple[float, ...]]
     constant: eqx.AbstractVar[float]
 
     @abstractmethod
-    def log_phi(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
-        """`log φ`, element-wise; `-inf` where `φ` vanishes."""
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        """`log φ`, element-wise, of score plus bias; `-inf` where `φ` vanishes."""
 
     @property
     def vanishes(self) -> bool:
         """Whether `φ` is zero somewhere, as ReLU is."""
-        return _vanishes(self)
+        return _vanishes(self.with_bias(0.0))
 
-    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
-        log_phi = self.log_phi(scores)
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        log_phi = self.log_phi(scores + self.bias)
+        if mask is not None:
+            log_phi = jnp.where(mask, log_phi, -jnp.inf)
         top = jax.lax.stop_gradient(jnp.max(log_phi))
         top = jnp.where(jnp.isfinite(top), top, 0.0)
         if self.constant > 0:
@@ -67,10 +70,14 @@ class Kernel(AbstractKernel):
         log_phi: Callable[[Any], Any],
         constant: float = 0.0,
         features: tuple[float, ...] = (0.0,),
+        bias: Any = 0.0,
+        free_bias: bool = False,
     ):
         self.log_phi_fn = log_phi
+        self.bias = real("bias", bias)
+        self.free_bias = free_bias
         self.constant = real("constant", constant, minimum=0.0)
         self.features = tuple(real("features", feature) for feature in features)
 
-    def log_phi(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
-        return self.log_phi_fn(score)
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return self.log_phi_fn(argument)

@@ -24,13 +24,13 @@ def attentions(as_json: Json = False) -> None:
 
 
 def _fields() -> list[dict[str, Any]]:
-    from ..attention import CATALOGUE, family
+    from ..attention import CATALOGUE
 
     return [
         {
             "name": name,
             "formula": entry.formula,
-            "family": family(entry.attention),
+            "family": entry.attention.family,
             "normalised": entry.normalised,
             "growth": entry.growth,
             "source": entry.source,

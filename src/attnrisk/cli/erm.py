@@ -84,10 +84,9 @@ def erm(
         from .._check import real
         from ..learning import optimal_asymptotics
         from ..learning.erm import learnable
-        from ..learning.scope import heeds_scale
 
         problem = learnable(read_task(task, nu, length, noise, None))
-        students = read_attentions(attention, heeds_scale)
+        students = read_attentions(attention, lambda each: each.is_scale_sensitive)
         samples = real("alpha", alpha, above=0.0)
         learn = _read_way(samples, ridge_k, ridge_v, tune)
         with ThreadPoolExecutor(1) as other:

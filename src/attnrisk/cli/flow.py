@@ -42,10 +42,10 @@ from .progress import working
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from .._results import Estimate
     from ..attention import AbstractAttention
-    from ..estimate import Estimate
+    from ..flow.flow import Flow
     from ..population import Overlaps
-    from ..population.flow import Flow
     from ..tasks import AbstractTask
 
 _FIRST = 1e-2  # time of the first record after the start: what moves sooner hardly moves the risk
@@ -146,8 +146,8 @@ def flow(
         "q_vv": q_vv,
     }
     with working("gradient flow"):
-        from ..attention import attention as named
-        from ..population.flow import gradient_flow
+        from ..attention import get_attention as named
+        from ..flow.flow import gradient_flow
 
         problem = read_task(task, nu, length, noise, spread)
         student = named(attention)
@@ -183,7 +183,7 @@ def _read_starts(
     import numpy as np
 
     from .._check import one_of, real, refuse
-    from ..population.flow import random_starts
+    from ..flow.flow import random_starts
 
     count = read_whole("runs", runs, 1, _MOST_RUNS)
     key = jax.random.key(read_whole("seed", seed, 0, _LARGEST_SEED))
@@ -210,9 +210,7 @@ def _around_swapped(around: Overlaps) -> Overlaps:
 
 
 def _runs(flow: Flow, attention: AbstractAttention) -> list[Run]:
-    from ..attention import has_free_bias
-
-    biased = has_free_bias(attention)
+    biased = attention.free_bias
     return [_run(flow, run, biased) for run in range(len(flow.result))]
 
 

@@ -15,7 +15,7 @@ from .progress import working
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..estimate import Estimate
+    from .._results import Estimate
     from ..studies.judge import Point, Row, Standing, Verdict
 
 _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns

@@ -13,7 +13,7 @@ from .progress import working
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..estimate import Estimate
+    from .._results import Estimate
     from ..learning import FixedPoint, OptimalAsymptotics, Thresholds
     from ..tasks import AbstractTask
 

@@ -153,9 +153,9 @@ def read_attentions(
     words: Iterable[str], suited: Callable[[AbstractAttention], bool] = lambda attention: True
 ) -> list[AbstractAttention]:
     """The attentions named, each once, in the order given; `all` stands for those that are suited."""
-    from ..attention import CATALOGUE, attention
+    from ..attention import CATALOGUE, get_attention
 
     names = [name.strip() for word in words for name in word.split(",")]
-    every = [name for name in CATALOGUE if suited(attention(name))] if "all" in names else []
+    every = [name for name in CATALOGUE if suited(get_attention(name))] if "all" in names else []
     listed = [one for name in names for one in (every if name == "all" else [name])]
-    return [attention(name) for name in dict.fromkeys(listed)]
+    return [get_attention(name) for name in dict.fromkeys(listed)]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from ..estimate import Estimate
+    from .._results import Estimate
 
 _DIGITS = 12  # more than anyone compares by eye
 _WIDE = 160  # columns where nobody looks, so that a row stays on its line

@@ -40,8 +40,8 @@ from .progress import Report, working
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from .._results import Estimate
     from ..attention import AbstractAttention
-    from ..estimate import Estimate
     from ..population import Minimum, Overlaps
     from ..tasks import AbstractTask
 
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
     @property
     def gap(self) -> Estimate:
         """What the attention loses to the Bayes risk."""
-        from ..estimate import Estimate
+        from .._results import Estimate
 
         risk = self.found.risk
         return Estimate(risk.value - self.bayes.value, risk.error + self.bayes.error)
@@ -68,10 +68,8 @@ class Answer(NamedTuple):
     @property
     def bias(self) -> float | None:
         """The bias, of an attention that is free to choose one."""
-        from ..attention import has_free_bias
-
         attention = self.found.attention
-        return float(attention.bias) if has_free_bias(attention) else None
+        return float(attention.bias) if attention.free_bias else None
 
 
 def population(

@@ -28,7 +28,7 @@ from .progress import Report, patience, working
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..estimate import Estimate
+    from .._results import Estimate
     from ..simulation import AbstractDataset, ERMFit
     from ..simulation.lbfgs import Watch
 
@@ -91,7 +91,7 @@ def simulate(
     with working("drawing the data") as report:
         from .. import simulation
         from .._check import one_of, real
-        from ..attention import attention as named
+        from ..attention import get_attention as named
         from ..learning import Ridge
 
         problem = read_task(task, nu, length, noise, spread)

@@ -11,17 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._rows import BAYES, FLOOR
-from ..attention import attention
+from ..attention import get_attention
+from ..flow import gradient_flow, random_starts
 from ..learning import optimal_asymptotics, tuned_erm_asymptotics
 from ..population import (
     Overlaps,
     bayes_risk,
     elementwise_floor,
-    gradient_flow,
     linear_risk,
     linear_scale,
     population_minimum,
-    random_starts,
 )
 from ..simulation import sample
 from ..tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
@@ -92,7 +91,7 @@ class Least(AbstractQuestion):
         known = self.task, self.nu, self.length, self.attention
         if self.attention in _FORMULAS:
             return (LeastRow(*known, *_FORMULAS[self.attention](self.problem)),)
-        least = population_minimum(self.problem, attention(self.attention))
+        least = population_minimum(self.problem, get_attention(self.attention))
         overlaps, bias = least.overlaps, float(getattr(least.attention, "bias", 0.0))
         risk = float(least.risk.value), float(least.risk.error), least.attained
         return (LeastRow(*known, *risk, float(overlaps.m_kk), float(overlaps.m_vv), bias),)
@@ -158,7 +157,7 @@ class Weights(AbstractQuestion):
 
     def answer(self) -> tuple[TokenRow, ...]:
         fields, needle = self._sequence()
-        attending = attention(self.attention)
+        attending = get_attention(self.attention)
         if getattr(attending, "free_bias", False):
             attending = eqx.tree_at(lambda it: it.bias, attending, self.bias)
         scores = self.m_kk * fields[:, 0]
@@ -235,7 +234,7 @@ class Followed(AbstractQuestion):
         random = random_starts(jax.random.key(self.seed), _RUNS)
         swapped = Overlaps(m_kv=1.0, m_vk=1.0, q_kk=1.0, q_vv=1.0)
         starts = jax.tree.map(lambda many, one: np.append(many, one), random, swapped)
-        flow = gradient_flow(self.problem, attention(self.attention), starts, _TIMES)
+        flow = gradient_flow(self.problem, get_attention(self.attention), starts, _TIMES)
         names = [f"random {run + 1}" for run in range(_RUNS)] + [SWAPPED]
         at = flow.overlaps
         overlaps = at.m_kk, at.m_kv, at.m_vk, at.m_vv, at.q_kk, at.q_vv
@@ -309,7 +308,7 @@ class Learned(AbstractQuestion):
 
     def answer(self) -> tuple[LearnedRow]:
         known = self.task, self.nu, self.length, self.alpha, self.attention
-        found = tuned_erm_asymptotics(self.problem, attention(self.attention), self.alpha)
+        found = tuned_erm_asymptotics(self.problem, get_attention(self.attention), self.alpha)
         risk = float(found.test_risk), float(found.test_risk.error), found.converged
         ridge = float(found.ridge.k), float(found.ridge.v)
         return (LearnedRow(*known, *risk, found.warning, *ridge),)

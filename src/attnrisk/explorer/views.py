@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from .._rows import BAYES, FLOOR, as_csv
-from ..attention import CATALOGUE, family
+from ..attention import CATALOGUE
 from . import pictures, words
 from .answers import (
     QUICK,
@@ -128,7 +128,7 @@ def _along_length(state: State) -> list[Least]:
 
 
 def _curve_lengths(state: State, name: str) -> list[int]:
-    random = name in CATALOGUE and family(CATALOGUE[name].attention) == "general"
+    random = name in CATALOGUE and CATALOGUE[name].attention.family == "general"
     longest = _LONGEST_RANDOM if random else math.inf
     lengths = {length for length in CURVE_LENGTHS[state.task] if length <= longest}
     return sorted(lengths | ({int(state.length)} if state.length.isdigit() else set()))

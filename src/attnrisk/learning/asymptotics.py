@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import real
+from .._results import Estimate
 from ..attention import AbstractAttention
-from ..estimate import Estimate
+from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
-from ..population.risk import as_arrays, is_exact, light_plan, plan, risk
+from ..population.risk import is_exact, light_plan, plan, risk
 from .channel import Hats
 from .scope import Solvable
 from .step import Moved

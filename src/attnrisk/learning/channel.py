@@ -20,10 +20,10 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from ..quadrature.qmc import sobol
+from ..numerics.noisy_argmax import select, tabulate
+from ..numerics.qmc import sobol
 from ..tasks import AbstractPlanted, AbstractSelected
 from .proximal import Fitted, Response, Sample
-from .selection import select, tabulate
 
 _PROBE = 1e-4  # step of the differences in the correlation
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from .._check import real
 from ..attention import AbstractAttention
-from ..population.risk import as_arrays
+from ..numerics.arrays import as_arrays
 from ..tasks import AbstractTask, MaxSLR, SpikedSLR
 from .asymptotics import CONVERGED, ERMAsymptotics, Ridge, Settled, report
 from .channel import Sequences, draw

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..numerics.noisy_argmax import select, tabulate
 from ..tasks import AbstractPlanted, AbstractSelected
-from .selection import select, tabulate
 
 
 class Points(NamedTuple):

@@ -16,9 +16,9 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
 from .._check import real, refuse
-from ..estimate import Estimate
-from ..population.risk import as_arrays
-from ..quadrature.qmc import sobol
+from .._results import Estimate
+from ..numerics.arrays import as_arrays
+from ..numerics.qmc import sobol
 from ..tasks import AbstractTask, MaxSLR, SpikedSLR
 from .evidence import Evidence, Points, evidence, knowledge
 from .fixed_point import settle

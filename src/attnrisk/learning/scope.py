@@ -3,10 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import equinox as eqx
-import jax
-import numpy as np
-
 from .._check import refuse
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask, MaxSLR, SpikedSLR
@@ -28,23 +24,7 @@ def solvable(task: AbstractTask, longest: Mapping[Any, int], asked: str) -> Solv
 
 def learner(attention: AbstractAttention) -> AbstractAttention:
     """The attention, if a ridge on `k` leaves it a minimum."""
-    if heeds_scale(attention):
+    if attention.is_scale_sensitive:
         return attention
     allowed = "one that heeds the scale of its scores: a ridge shrinks the k of this one for nothing, without end"
     raise refuse("attention", attention.name, allowed)
-
-
-def heeds_scale(attention: AbstractAttention) -> bool:
-    """Whether weights change when all scores are stretched, or never change at all.
-
-    Those of ReLU over its sum do not. The shorter `k`, the smaller the penalty, and the loss stays: the objective falls
-    towards `k = 0`, where there are no such weights, and has no minimum.
-    """
-    scores = np.random.default_rng(0).standard_normal((16, 3))
-    plain, stretched = (np.asarray(_weights(attention, scale * scores)) for scale in (1.0, 8.0))
-    return not np.allclose(plain, stretched, rtol=1e-6, atol=1e-9) or np.ptp(plain) < 1e-9
-
-
-@eqx.filter_jit
-def _weights(attention: AbstractAttention, scores: Any) -> Any:
-    return jax.vmap(attention)(scores)

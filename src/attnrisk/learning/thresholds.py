@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from ..estimate import Estimate
+from .._results import Estimate
 from ..tasks import AbstractTask
 from .evidence import Points
 from .optimal import FixedPoint, draw, informed, optimisable, reachable

@@ -6,9 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from .._results import Estimate
 from ..attention import Softmax
-from ..estimate import Estimate
-from ..quadrature.gaussian import (
+from ..numerics.arrays import as_arrays
+from ..numerics.gaussian import (
     BULK,
     Rule,
     equal_steps,
@@ -17,13 +18,13 @@ from ..quadrature.gaussian import (
     subdivide,
     trapezoid_for,
 )
-from ..quadrature.laplace import log_complement, one_token, transforms_at
-from ..quadrature.qmc import across
+from ..numerics.laplace import log_complement, one_token, transforms_at
+from ..numerics.qmc import across
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
 from . import general
 from .onetoken import transform_nodes
 from .planted import needle_missed
-from .risk import ROUNDING, as_arrays, check_weight, compared, estimate
+from .risk import ROUNDING, check_weight, compared, estimate
 
 # Where equal steps of NumPy's arrays take some hundredths of a second: scales of the fields, and lengths of the law.
 _MODERATE, _FEW_LENGTHS = 8.0, 64

@@ -7,9 +7,9 @@ from jaxtyping import Array, Float
 
 from .._check import refuse
 from ..attention import Softmax
-from ..quadrature.gaussian import BULK, normal_rule, rule_for, subdivide
-from ..quadrature.laplace import PASSAGE, one_token
-from ..quadrature.panels import composite
+from ..numerics.gaussian import BULK, normal_rule, rule_for, subdivide
+from ..numerics.laplace import PASSAGE, one_token
+from ..numerics.panels import composite
 from ..tasks import AbstractPlanted, AbstractSelected, LengthLaw
 from .bayes import location_missed
 

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..numerics.linalg import ratio, root
 from .overlaps import Overlaps
 
 
@@ -72,15 +72,3 @@ def given_field_and_score(overlaps: Overlaps, field: Any) -> Conditional:
 def left_by_field(overlaps: Overlaps) -> Any:
     """Standard deviation of a score given its teacher key-field."""
     return root(overlaps.q_kk - overlaps.m_kk**2)
-
-
-def ratio(numerator: Any, denominator: Any) -> Any:
-    """Their quotient, and 0 where the denominator vanishes (there the numerator does too)."""
-    vanishes = denominator <= 1e-150
-    return jnp.where(vanishes, 0.0, numerator / jnp.where(vanishes, 1.0, denominator))
-
-
-def root(variance: Any) -> Any:
-    """The square root, with derivative 0 at 0."""
-    positive = variance > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)

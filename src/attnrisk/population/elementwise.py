@@ -17,12 +17,12 @@ from jaxtyping import Array, Float
 
 from .._check import LARGEST
 from ..attention import AbstractElementwise, Softmax
-from ..quadrature.gaussian import equal_steps, runaway_steps, trapezoid_for
-from ..quadrature.laplace import log_complement, transforms_at
+from ..numerics.arrays import as_arrays
+from ..numerics.gaussian import equal_steps, runaway_steps, trapezoid_for
+from ..numerics.laplace import log_complement, transforms_at
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
 from .correlations import Correlations
 from .lanes import alike, stacked
-from .risk import as_arrays
 
 _TIE = 1e-12  # losses as close are one
 _MOST_STEPS = 400

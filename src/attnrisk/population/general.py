@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from .._check import refuse
 from ..attention import AbstractAttention
-from ..quadrature.qmc import sobol
+from ..numerics.qmc import sobol
 from ..tasks import AbstractPlanted, AbstractTask, AbstractWeighted
 from .correlations import (
     Conditional,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..attention import AbstractAttention, has_free_bias, with_bias
+from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .correlations import Correlations
 from .lanes import alike, lanes_for, over_lanes, shape_of, stacked
@@ -83,7 +83,7 @@ def integrated(wanted: Sequence[Integrals], stacks: Stacks) -> list[list[Correla
     for some in alike([each.known for each in wanted]):
         stack = _stack([wanted[index].known for index in some], stacks)
         one = stack.members[0]
-        room = LENGTHS * (BIASES if has_free_bias(one.attention) else 1)
+        room = LENGTHS * (BIASES if one.attention.free_bias else 1)
         counts = np.zeros(lanes_for(one), int)
         places = np.zeros((counts.size, room, 2))
         for lane, index in enumerate(some):
@@ -114,7 +114,7 @@ def _at_places(known: Known, places: Any, count: Any) -> Float[Array, "room ..."
     task, attention, plan = known
 
     def at(place: Any) -> Any:
-        return jnp.stack(profile(task, with_bias(attention, place[1]), place[0], plan))
+        return jnp.stack(profile(task, attention.with_bias(place[1]), place[0], plan))
 
     def step(i: Any, found: Any) -> Any:
         return found.at[i].set(at(places[i]))

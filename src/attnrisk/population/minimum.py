@@ -16,15 +16,13 @@ import equinox as eqx
 import numpy as np
 
 from .._check import LARGEST
+from .._results import Estimate
 from ..attention import (
     AbstractAttention,
     AbstractElementwise,
     AbstractKernel,
-    has_free_bias,
-    with_bias,
 )
-from ..estimate import Estimate
-from ..quadrature.qmc import across
+from ..numerics.qmc import across
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
 from .bayes import bayes_risk
 from .closed_forms import elementwise_floor
@@ -300,7 +298,7 @@ class _Problem(NamedTuple):
 
     def thresholds(self, m_kk: float) -> list[float]:
         """Biases that put the threshold of an attention anywhere between below all tokens and above them."""
-        if not has_free_bias(self.attention):
+        if not self.attention.free_bias:
             return [float(getattr(self.attention, "bias", 0.0))]
         field = float(getattr(self.task, "shift", 0.0)) + 6.0
         highest = abs(m_kk) * field + np.log(float(self.task.length.longest)) + 6.0
@@ -332,7 +330,7 @@ class _Problem(NamedTuple):
         vanishing = abs(m_vv) > _VANISHING * math.sqrt(LARGEST)
         if vanishing:
             risk = Estimate(risk.value, risk.error + max(0.0, float(risk) - self.floor()))
-        return Minimum(risk, aligned(m_kk, m_vv), with_bias(self.attention, bias), not vanishing)
+        return Minimum(risk, aligned(m_kk, m_vv), self.attention.with_bias(bias), not vanishing)
 
     def floor(self) -> float:
         """What no attention of this kind can beat."""
@@ -351,7 +349,7 @@ class _Problem(NamedTuple):
 
         def place(m_kk: float) -> Search[_Place]:
             nonlocal bias
-            if not has_free_bias(self.attention):
+            if not self.attention.free_bias:
                 return _Place(m_kk, bias, (yield from loss(m_kk, bias)))
             radius = max(1.0, abs(bias) / 10)
             bias, lowest = yield from polish(partial(loss, m_kk), bias, radius)
@@ -412,7 +410,7 @@ class _Problem(NamedTuple):
             places.append((yield from best(m_kk)))
             risks.append((yield from self.risk(places[-1])))
         estimates, m_vv = [risk for risk, _ in risks], risks[0][1]
-        overlaps, attention = aligned(signed[0], m_vv), with_bias(self.attention, places[0].bias)
+        overlaps, attention = aligned(signed[0], m_vv), self.attention.with_bias(places[0].bias)
         if not is_exact(self.task, self.attention):
             step = abs(float(estimates[0].value - estimates[2].value))  # from half the length
             value = Estimate(estimates[0].value, estimates[0].error + step)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..attention import AbstractElementwise, AbstractKernel
-from ..quadrature.gaussian import (
+from ..numerics.gaussian import (
     BULK,
     REACH,
     AnyRule,
@@ -22,7 +22,7 @@ from ..quadrature.gaussian import (
     normal_rule,
     runaway_steps,
 )
-from ..quadrature.laplace import NARROWEST, PASSAGE, transform_rule
+from ..numerics.laplace import NARROWEST, PASSAGE, transform_rule
 
 
 def transform_nodes(

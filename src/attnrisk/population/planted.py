@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..attention import AbstractElementwise, AbstractKernel
-from ..quadrature.gaussian import AnyRule
-from ..quadrature.laplace import OneToken, one_token
+from ..numerics.gaussian import AnyRule
+from ..numerics.laplace import OneToken, one_token
 from ..tasks import AbstractPlanted
 from .correlations import Correlations, given_score, root
 from .onetoken import transform_nodes, weight_moments

@@ -5,15 +5,14 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from .._check import is_traced, refuse
+from .._results import Estimate
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
-from ..estimate import Estimate
-from ..quadrature.gaussian import AnyRule, Rule, rounded_up, rule_for, trapezoid_for
-from ..quadrature.qmc import across
+from ..numerics.arrays import as_arrays
+from ..numerics.gaussian import AnyRule, Rule, rounded_up, rule_for, trapezoid_for
+from ..numerics.qmc import across
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, AbstractWeighted
 from . import general, planted, selected
 from .correlations import Correlations
@@ -160,20 +159,6 @@ def risk(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps, p
     return task.label_variance - 2.0 * label + power
 
 
-def as_arrays(tree: Any) -> Any:
-    """The same tree with its numbers as arrays, so that compiled code is shared between their values."""
-
-    def convert(leaf: Any) -> Any:
-        return _as_array(leaf) if eqx.is_array_like(leaf) else leaf
-
-    return jax.tree.map(convert, tree)
-
-
-def _as_array(leaf: Any) -> Array:
-    """A transfer, where `jnp.asarray` would compile a conversion for each kind of number."""
-    return jnp.asarray(leaf, float) if is_traced(leaf) else jax.device_put(np.asarray(leaf, float))
-
-
 _risk = eqx.filter_jit(risk)
 compiled_correlations = eqx.filter_jit(correlations)
 compiled_profile = eqx.filter_jit(profile)
@@ -250,21 +235,8 @@ def _extrapolated(task: AbstractTask, attention: AbstractAttention, overlaps: Ov
     """The risk of a `k` too long for a table of fields, from shorter ones: a polynomial in their inverse length."""
     start = SHARPEST / abs(float(overlaps.m_kk))
     lengths = start / np.sqrt(2.0) ** np.arange(5)
-    estimates = [_exact_risk(task, attention, stretched(overlaps, length)) for length in lengths]
+    estimates = [_exact_risk(task, attention, overlaps.stretched(length)) for length in lengths]
     return extrapolate(lengths, estimates, 1.0)
-
-
-def stretched(overlaps: Overlaps, factor: float) -> Overlaps:
-    """The overlaps of `factor · k`."""
-    return Overlaps(
-        m_kk=factor * overlaps.m_kk,
-        m_kv=factor * overlaps.m_kv,
-        m_vk=overlaps.m_vk,
-        m_vv=overlaps.m_vv,
-        q_kk=factor**2 * overlaps.q_kk,
-        q_kv=factor * overlaps.q_kv,
-        q_vv=overlaps.q_vv,
-    )
 
 
 def extrapolate(lengths: np.ndarray, estimates: list[Estimate], target: float) -> Estimate:

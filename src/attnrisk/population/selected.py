@@ -9,8 +9,8 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from ..attention import AbstractElementwise, AbstractKernel
-from ..quadrature.gaussian import BULK, REACH, AnyRule, Rule, feature_edges, normal_rule, subdivide
-from ..quadrature.laplace import (
+from ..numerics.gaussian import BULK, REACH, AnyRule, Rule, feature_edges, normal_rule, subdivide
+from ..numerics.laplace import (
     LARGEST_LOG,
     TRANSITION,
     crossing_of,
@@ -20,7 +20,7 @@ from ..quadrature.laplace import (
     transform_rule,
     transforms_at,
 )
-from ..quadrature.panels import merge
+from ..numerics.panels import merge
 from ..tasks import AbstractSelected, LengthLaw
 from .correlations import Correlations, given_field_and_score, given_score, left_by_field, root
 from .onetoken import transform_nodes, weight_moments

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..quadrature.gaussian import BULK, rounded_up, runaway_steps, subdivide, trapezoid_for
-from ..quadrature.laplace import TRANSITION, transform_rule
-from ..quadrature.panels import composite, legendre
+from ..numerics.gaussian import BULK, rounded_up, runaway_steps, subdivide, trapezoid_for
+from ..numerics.laplace import TRANSITION, transform_rule
+from ..numerics.panels import composite, legendre
 
 _PINCH = 0.07 * 4.0 ** -np.arange(12)
 

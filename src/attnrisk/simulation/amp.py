@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import one_of, real, refuse
+from .._results import Estimate
 from ..attention import AbstractAttention, Softmax
 from ..attention.general import AbstractGeneral
-from ..estimate import Estimate
 from ..learning.optimal import LONGEST, informed_start
 from ..learning.scope import Solvable, solvable
-from ..learning.selection import select, tabulate
+from ..numerics.arrays import as_arrays
+from ..numerics.noisy_argmax import select, tabulate
 from ..population import Overlaps, population_risk
-from ..population.risk import as_arrays, stretched
 from ..tasks import AbstractPlanted, AbstractTask
 from .data import AbstractDataset, longest_of, whole
 from .messages import Advance, Messages, State, advance, place_of
@@ -104,7 +104,7 @@ def fit_amp(
     overlaps = data.overlaps(vectors)
     predictor, scale = _predictor(task, float(reached.state.messages.variances[0]))
     return AMPFit(
-        risk=population_risk(data.task, predictor, stretched(overlaps, scale)),
+        risk=population_risk(data.task, predictor, overlaps.stretched(scale)),
         overlaps=overlaps,
         k=vectors[0],
         v=vectors[1],

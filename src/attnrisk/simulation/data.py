@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Array, Bool, DTypeLike, Float, Int, PRNGKeyArray
 
 from .._check import one_of, refuse
+from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
-from ..population.risk import as_arrays
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, LengthLaw
 
 PRECISIONS = ("float32", "float64")
@@ -152,9 +152,7 @@ class AbstractDataset(eqx.Module):
     def overlaps(self, vectors: Float[Any, "2 D"]) -> Overlaps:
         """Of a `k` and a `v`."""
         students, teacher = np.asarray(vectors, float), np.asarray(self.teacher)
-        (m_kk, m_kv), (m_vk, m_vv) = (students @ teacher.T / self.dim).tolist()
-        (q_kk, q_kv), (_, q_vv) = (students @ students.T / self.dim).tolist()
-        return Overlaps(m_kk, m_kv, m_vk, m_vv, q_kk, q_kv, q_vv)
+        return Overlaps(students @ teacher.T / self.dim, students @ students.T / self.dim)
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file; `load_dataset` reads it, and so does `numpy.load`."""

@@ -11,15 +11,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import real, refuse
-from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel, Kernel
-from ..estimate import Estimate
+from .._results import Estimate
+from ..attention import AbstractAttention
 from ..learning import Ridge
 from ..learning.scope import learner
+from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
-from ..population.risk import as_arrays, population_risk
+from ..population.risk import population_risk
 from ..tasks import AbstractTask
 from .data import MOST_SEQUENCES, AbstractDataset, Block, longest_of, stream, whole
 from .lbfgs import Watch, minimise
@@ -128,26 +129,14 @@ def _read_starts(
     return {name: jnp.asarray(start) for name, start in read.items()}
 
 
-def weights(
-    attention: AbstractAttention, scores: Float[Array, " L"], mask: Bool[Array, " L"]
-) -> Float[Array, " L"]:
-    """`σ(χ)` of the tokens that there are, zero for the others."""
-    if isinstance(attention, AbstractKernel):
-        constant = attention.constant
-        return Kernel(lambda chi: jnp.where(mask, attention.log_phi(chi), -jnp.inf), constant)(
-            scores
-        )
-    return jnp.where(mask, attention(scores), 0.0)
-
-
 def compiled_for(data: AbstractDataset, attention: AbstractAttention) -> AbstractAttention:
     """The attention, if it can be applied to sequences of the lengths that share a group."""
     exact = all(
         np.all(np.isin(np.asarray(group.lengths), (0, longest_of(group)))) for group in data.groups
     )
-    if exact or isinstance(attention, AbstractKernel | AbstractElementwise):
+    if exact or attention.takes_mask:
         return attention
-    allowed = "a kernel or element-wise where there are so many lengths that sequences are padded"
+    allowed = "one that takes a mask where there are so many lengths that sequences are padded"
     raise refuse("attention", attention.name, allowed)
 
 
@@ -156,9 +145,10 @@ def sequence_losses(
 ) -> Float[Array, "s starts"]:
     """`½(y − σ(χ)·z)²` of every sequence and start."""
 
-    def one(fields: Float[Array, "L 2"], label: Array, mask: Array) -> Array:
-        chi, z = fields.T
-        return 0.5 * (label - weights(attention, chi, mask) @ z) ** 2
+    def one(fields: Float[Array, "L P"], label: Array, mask: Array) -> Array:
+        *keys, value = fields.T
+        weights = attention.attend(jnp.stack(keys), mask if attention.takes_mask else None)
+        return 0.5 * (label - weights @ value) ** 2
 
     over_starts = jax.vmap(one, in_axes=(1, None, None))
     return jax.vmap(over_starts)(fields, block.labels, block.mask)

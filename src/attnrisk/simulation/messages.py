@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..learning.selection import NoiseTable, select, tabulate
+from ..numerics.noisy_argmax import NoiseTable, select, tabulate
 from ..tasks import AbstractPlanted
 from .data import Block
 

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._check import LARGEST, real, refuse
 from ..attention import AbstractAttention
+from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
-from ..population.risk import as_arrays
 from .data import AbstractDataset, whole
 from .erm import compiled_for, default_starts, sequence_losses
 

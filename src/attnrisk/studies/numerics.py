@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-_ROOMS = ("tasks", "attention", "quadrature", "population", "learning", "simulation")
+_ROOMS = ("tasks", "attention", "numerics", "population", "learning", "simulation")
 _HERE = Path(__file__).parent
 _PARSING = Lock()  # Python 3.11 fails where two threads parse at the same time
 

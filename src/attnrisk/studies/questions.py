@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 
 from .._check import one_of, real, refuse
-from ..attention import AbstractAttention, attention
-from ..estimate import Estimate
+from .._results import Estimate
+from ..attention import AbstractAttention, get_attention
 from ..learning import (
     ERMAsymptotics,
     Ridge,
@@ -53,7 +53,7 @@ def arguments(question: Question, inputs: Inputs) -> dict[str, Any]:
     """What `question.ask` takes, or a refusal of the inputs."""
     given: dict[str, Any] = {"task": question.scope(_task(inputs))}
     if "attention" in question.axes:
-        given["attention"] = attention(inputs["attention"])
+        given["attention"] = get_attention(inputs["attention"])
     if "alpha" in question.axes:
         given["alpha"] = real("alpha", inputs["alpha"], above=0.0)
     if "ridge_k" in question.axes:

@@ -1,6 +1,12 @@
 """The retrieval tasks: where the needle lies, and how long the haystack is."""
 
-from .base import AbstractPlanted, AbstractSelected, AbstractTask, AbstractWeighted
+from .base import (
+    AbstractPlanted,
+    AbstractSamplable,
+    AbstractSelected,
+    AbstractTask,
+    AbstractWeighted,
+)
 from .lengths import LengthLaw, fixed, parse_lengths, uniform
 from .max import MaxSLR
 from .spiked import SpikedSLR
@@ -11,6 +17,7 @@ TASKS: dict[str, type[SpikedSLR | MaxSLR]] = {"spiked": SpikedSLR, "max": MaxSLR
 
 __all__ = [
     "AbstractPlanted",
+    "AbstractSamplable",
     "AbstractSelected",
     "AbstractTask",
     "AbstractWeighted",

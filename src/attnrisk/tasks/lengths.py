@@ -39,6 +39,16 @@ class LengthLaw(eqx.Module):
         self.lengths = lengths[order].astype(np.int64)
         self.probabilities = probabilities[order]
 
+    def __hash__(self) -> int:
+        return hash((self.lengths.tobytes(), self.probabilities.tobytes()))
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, LengthLaw):
+            return NotImplemented
+        return np.array_equal(self.lengths, other.lengths) and np.array_equal(
+            self.probabilities, other.probabilities
+        )
+
     def __str__(self) -> str:
         if len(self.lengths) == 1:
             return str(self.lengths[0])

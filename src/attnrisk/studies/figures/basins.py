@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...attention import attention
-from ...population.landscape import basins, share_of
+from ...attention import get_attention
+from ...flow.landscape import basins, share_of
 from .asking import Asking
 from .rows import Question
 from .style import GREY, INK, line
@@ -106,7 +106,7 @@ def questions(grid: _Grid) -> list[Starts]:
 def counts(asked: Starts) -> list[Row]:
     """Where the runs of one point ended, as one row."""
     key = jax.random.key(0)
-    found = basins(asked.problem, attention(asked.attention), key, asked.runs, asked.size)
+    found = basins(asked.problem, get_attention(asked.attention), key, asked.runs, asked.size)
     inputs = asked.task, asked.nu, asked.length, asked.attention, asked.size, asked.runs
     return [Row(*inputs, found.matched, found.mismatched, found.unfinished)]
 

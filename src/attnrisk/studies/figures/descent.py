@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from ...population.erf_risk import erf_risk
+from ...marion.erf_risk import erf_risk
+from ...marion.settings import SETTINGS, AbstractSetting, run_setting
 from ...population.overlaps import aligned
-from ...population.risk import stretched
-from ...population.settings import SETTINGS, AbstractSetting, run_setting
 from .asking import Asking
 from .style import GREY, INK
 
@@ -108,7 +107,7 @@ def records(runs: Runs) -> list[Row]:
     key, value = np.abs(path.cosines.m_kk), np.abs(path.cosines.m_vv)
     shown = [f(x) for x in (key, value, path.excess_risk) for f in (_mean, _lowest, _highest)]
     inverse_temperature: Any = path.inverse_temperature
-    teacher = stretched(aligned(1.0), inverse_temperature)
+    teacher = aligned(1.0).stretched(inverse_temperature)
     teacher_excess = erf_risk(setting.task, teacher) - setting.noise**2
     found = _mean(np.minimum(key, value) > FOUND)
     columns = inverse_temperature, *shown, teacher_excess, found

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
+from ..._results import Estimate
 from ..._rows import BAYES
-from ...attention import attention
-from ...estimate import Estimate
+from ...attention import get_attention
 from ...learning import FixedPoint, Ridge, optimal_asymptotics, optimal_thresholds
 from ...learning.tuning import tuned_erm_asymptotics
 from ...population import population_minimum
@@ -166,7 +166,7 @@ def experiments(trial: Trial) -> list[Row]:
         key = jax.random.key(seed)
         data = sample(trial.problem, key, round(trial.alpha * dim), dim, jnp.float32)
         for name, r_k, r_v in trial.learners:
-            fits[name].append(fit_erm(data, attention(name), Ridge(r_k, r_v)))
+            fits[name].append(fit_erm(data, get_attention(name), Ridge(r_k, r_v)))
     return [
         replace(_measured(trial, name, fits[name]), ridge_k=r_k, ridge_v=r_v)
         for name, r_k, r_v in trial.learners
@@ -184,7 +184,7 @@ def _measured(trial: Trial, curve: str, fits: Sequence[ERMFit]) -> Row:
 
 def learned(question: Curve) -> list[Row]:
     """Test risks with the best ridges, and the limit of infinite data."""
-    task, student = question.problem, attention(question.attention)
+    task, student = question.problem, get_attention(question.attention)
     limit = population_minimum(task, student)
     reached = CONVERGED if limit.attained else INFIMUM
     rows = [_row(question, question.attention, inf, limit.risk, reached)]

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...attention import attention
-from ...population.flow import gradient_flow, random_starts
+from ...attention import get_attention
+from ...flow.flow import gradient_flow, random_starts
 from ...population.overlaps import Overlaps
 from .asking import Asking
 from .rows import Question
@@ -91,7 +91,7 @@ def questions(grid: _Grid) -> list[Question]:
 def ends(question: Question) -> list[Row]:
     """The order parameters of all runs at one point."""
     starts = random_starts(jax.random.key(0), RUNS, SIZE)
-    student, accuracy = attention(question.attention), _ACCURACY[question.attention]
+    student, accuracy = get_attention(question.attention), _ACCURACY[question.attention]
     flow = gradient_flow(question.problem, student, starts, [_TIME], accuracy=accuracy)
     counts = RUNS, int(np.sum(~flow.converged))
     begin, end = _parameters(starts), _parameters(flow.end)

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...attention import attention, has_free_bias
+from ...attention import get_attention
+from ...flow.landscape import Stationary, mismatched_minimum
 from ...population import population_minimum
-from ...population.landscape import Stationary, mismatched_minimum
 from .asking import Asking
 from .rows import Question
 from .style import INK, WIDTH, Line, line, smooth
@@ -95,7 +95,7 @@ def questions(attentions: Sequence[str], grid: _Grid) -> list[Question]:
 
 def points(question: Question) -> list[Row]:
     """The well-matched and the mismatched point of one attention."""
-    student = attention(question.attention)
+    student = get_attention(question.attention)
     well = population_minimum(question.problem, student)
     swapped = mismatched_minimum(question.problem, student, well)
     return [
@@ -115,7 +115,7 @@ def _lowest(found: Stationary) -> float | None:
 def _row(question: Question, point: str, found: Any, kind: str, lowest: float | None) -> Row:
     inputs = question.task, question.nu, question.length, question.attention
     risk = float(found.risk.value), float(found.risk.error)
-    bias = float(found.attention.bias) if has_free_bias(found.attention) else None
+    bias = float(found.attention.bias) if found.attention.free_bias else None
     return Row(*inputs, point, *risk, kind, lowest, bias, **found.overlaps.as_dict())
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ...attention import attention
+from ...attention import get_attention
 from ...learning import ERMAsymptotics, Ridge, erm_asymptotics
 from ...learning.tuning import tuned_erm_asymptotics
 from .asking import Asking
@@ -93,7 +93,7 @@ def planes(grid: Grid) -> list[Plane]:
 
 def points(asked: Plane) -> list[Row]:
     """The points of one plane, and at the end the one where tuning ends."""
-    task, student = asked.problem, attention(asked.attention)
+    task, student = asked.problem, get_attention(asked.attention)
     rows = [
         _row(asked, erm_asymptotics(task, student, asked.alpha, Ridge(k, v), 0, asked.log2_points))
         for k in asked.ridges

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from ..._rows import BAYES
-from ...attention import CATALOGUE, attention
+from ...attention import CATALOGUE, get_attention
 from ...learning import ERMAsymptotics, optimal_asymptotics
 from ...learning.tuning import tuned_erm_asymptotics
 from .asking import Asking
@@ -97,7 +97,7 @@ def curve(asked: Curve) -> list[Row]:
 
 def learned(question: Curve) -> list[Row]:
     """Test risks with the best ridges, from many data to few."""
-    task, student = question.problem, attention(question.attention)
+    task, student = question.problem, get_attention(question.attention)
     rows, start = [], None
     for alpha in sorted(question.alphas, reverse=True):
         found = tuned_erm_asymptotics(task, student, alpha, 0, question.log2_points, start)

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...attention import Softmax
+from ...flow.flow import Flow, gradient_flow, random_starts
 from ...population import bayes_risk
-from ...population.flow import Flow, gradient_flow, random_starts
 from ...population.overlaps import Overlaps
 from ...tasks import SpikedSLR
 from .asking import Asking

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from ..._results import Estimate
 from ..._rows import BAYES
-from ...estimate import Estimate
 from ...learning import optimal_thresholds
 from .asking import Asking
 from .rows import Question

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..._rows import BAYES, FLOOR
-from ...attention import attention
+from ...attention import get_attention
 from ...population import bayes_risk, elementwise_floor, population_minimum
 from ...tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
 
@@ -79,7 +79,7 @@ def answer(question: Question) -> list[Row]:
     elif question.attention == FLOOR:
         risk, error = elementwise_floor(task), _CLOSED_FORM_ERROR
     else:
-        minimum = population_minimum(task, attention(question.attention))
+        minimum = population_minimum(task, get_attention(question.attention))
         risk, error = float(minimum.risk.value), float(minimum.risk.error)
         attained = minimum.attained
         found = float(minimum.overlaps.m_kk), float(getattr(minimum.attention, "bias", 0.0))

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from scipy.interpolate import PchipInterpolator
 
-from ...attention import CATALOGUE, family
+from ...attention import CATALOGUE
 
 RESOLUTION = 200  # dots per inch of the PNG files
 WIDTH = 7.0  # inches: a text block of two columns
@@ -66,7 +66,7 @@ BAYES_LINE = Line("Bayes", INK, "solid", 0.9)
 
 def line(name: str) -> Line:
     """The line of the attention called `name`; softmax is drawn wide, since the Bayes risk lies on it."""
-    dashes = DASHES[family(CATALOGUE[name].attention)]
+    dashes = DASHES[CATALOGUE[name].attention.family]
     return Line(name, COLOURS[name], dashes, 3.2 if name == "softmax" else 1.5)
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..._results import Estimate
 from ...attention import (
     AbstractAttention,
     AbstractElementwise,
@@ -16,7 +17,6 @@ from ...attention import (
     Linear,
     Softmax,
 )
-from ...estimate import Estimate
 from ...learning import ERMAsymptotics, Ridge
 from ...learning.tuning import tuned_erm_asymptotics
 from ...tasks import AbstractTask

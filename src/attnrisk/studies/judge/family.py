@@ -14,7 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...attention import AbstractAttention, AbstractElementwise, AbstractKernel, General, attention
+from ...attention import (
+    AbstractAttention,
+    AbstractElementwise,
+    AbstractKernel,
+    General,
+    get_attention,
+)
 from .words import few, reject, untraceable
 
 _LENGTHS = (1, 2, 3, 7)
@@ -97,7 +103,7 @@ def _log(weight: Array) -> Array:
 def recognise(given: Any, name: str) -> AbstractAttention:
     """The attention meant: one of the catalogue by its name, one of this package, or a function, of its family."""
     if isinstance(given, str):
-        return attention(given)
+        return get_attention(given)
     if isinstance(given, type) or not callable(given):
         reason = "it is a class: make one of it" if isinstance(given, type) else "it is no function"
         raise reject(name, reason)

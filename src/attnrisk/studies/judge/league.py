@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from ...attention import CATALOGUE, attention
-from ...estimate import Estimate
+from ..._results import Estimate
+from ...attention import CATALOGUE, get_attention
 from .tasks import GRID, Row, answer, mean_gap
 from .traits import Traits, traits
 
@@ -38,6 +38,6 @@ def league(
 
 
 def _standing(name: str) -> Standing:
-    student = attention(name)
+    student = get_attention(name)
     rows = tuple(answer(student, question) for question in GRID)
     return Standing(name, traits(student), mean_gap(rows), rows)

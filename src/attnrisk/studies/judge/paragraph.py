@@ -1,6 +1,6 @@
 """The verdict in words: what an attention lacks, with the number that says so."""
 
-from ...estimate import Estimate
+from ..._results import Estimate
 from .tasks import Row
 from .traits import BOUNDED, EXPONENTIAL, SPARSE, Traits
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
+from ..._results import Estimate
 from ...attention import AbstractAttention
-from ...estimate import Estimate
 from ...population import bayes_risk, population_minimum
 from ...population.risk import is_exact
 from ...tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths

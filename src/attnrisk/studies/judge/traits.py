@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...attention import AbstractAttention, AbstractElementwise, AbstractKernel, family
-from ...learning.scope import heeds_scale
+from ...attention import AbstractAttention, AbstractElementwise, AbstractKernel
 from .family import call
 
 EXPONENTIAL, BOUNDED, SPARSE = "exponential", "bounded", "sparse"
@@ -50,7 +49,7 @@ def traits(attention: AbstractAttention) -> Traits:
     """Measured on random scores."""
     constant = attention.constant if isinstance(attention, AbstractKernel) else 0.0
     normalised = isinstance(attention, AbstractKernel) or _sums_to_one(attention)
-    return Traits(family(attention), normalised, constant, _growth(attention), _slope(attention))
+    return Traits(attention.family, normalised, constant, _growth(attention), _slope(attention))
 
 
 def _sums_to_one(attention: AbstractAttention) -> bool:
@@ -97,4 +96,4 @@ def _slope(attention: AbstractAttention) -> str:
         return "undefined"
     if not np.any(slopes != 0):
         return "flat"
-    return "fine" if heeds_scale(attention) else "scaleless"
+    return "fine" if attention.is_scale_sensitive else "scaleless"

@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 
+from ..._results import Estimate
 from ...attention import AbstractAttention, AbstractElementwise, Elementwise
-from ...estimate import Estimate
-from ...population import Basins, basins, elementwise_floor, population_minimum
+from ...flow import Basins, basins
+from ...population import elementwise_floor, population_minimum
 from ...population.risk import is_exact
 from .curves import REFERENCES, Point, curve, groups
 from .family import Clipped, recognise

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..._results import Estimate
 from ..._rows import BAYES
-from ...attention import attention
-from ...estimate import Estimate
+from ...attention import get_attention
 from ...learning import Ridge
 from ...simulation import fit_erm, measure_risk, sample
 from ..figures import figure3, figure5
@@ -55,7 +55,7 @@ def measured(draw: Draw) -> list[Measured]:
     """Learn, then measure."""
     for_data, for_start, for_test = jax.random.split(jax.random.key(0), 3)
     data = sample(draw.problem, for_data, round(draw.alpha * draw.dim), draw.dim)
-    fit = fit_erm(data, attention(draw.attention), Ridge(1.0, 1.0), for_start)
+    fit = fit_erm(data, get_attention(draw.attention), Ridge(1.0, 1.0), for_start)
     risk = measure_risk(data, fit, for_test, draw.fresh)
     return [Measured(float(fit.test_risk), float(risk.value), float(risk.error))]
 

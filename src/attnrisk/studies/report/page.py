@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from ..._rows import BAYES, FLOOR, as_csv
-from ...attention import CATALOGUE, family
+from ...attention import CATALOGUE
 from .. import figures
 from ..figures.asking import Asking
 from ..figures.rows import Row
@@ -132,7 +132,7 @@ def _league(standings: Sequence[Standing]) -> str:
         entry = CATALOGUE[each.name]
         mean = [f"{max(each.gap, 0.0):.4f}" for _ in means]
         error = max(row.error + row.bayes_error for row in each.rows)
-        traits = family(entry.attention), entry.growth
+        traits = entry.attention.family, entry.growth
         lines.append((str(place), each.name, *traits, *mean, *map(_gap, each.rows), f"{error:.0e}"))
     limits = any(not row.attained for each in standings for row in each.rows)
     note = f'<p class="note">{_LIMIT}: {_AS_A_LIMIT}</p>' if limits else ""

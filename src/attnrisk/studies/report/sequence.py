@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ...attention import attention
+from ...attention import get_attention
 from ...population import population_minimum
 from ..figures.asking import Asking
 from ..figures.rows import Question
@@ -52,7 +52,7 @@ def tokens(question: Question) -> list[Token]:
 
 def _weights(question: Question, name: str, fields: np.ndarray) -> np.ndarray:
     """At the minimum `k` lies along `k*`, so that the scores are `m_kk` times the fields."""
-    best = population_minimum(question.problem, attention(name))
+    best = population_minimum(question.problem, get_attention(name))
     weights = best.attention(np.asarray(best.overlaps.m_kk) * fields)
     return np.asarray(weights) * float(best.overlaps.m_vv)
 

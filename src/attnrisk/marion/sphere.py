@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import is_traced, refuse
-from .correlations import ratio
-from .overlaps import Overlaps
+from ..numerics.linalg import ratio
+from ..population.overlaps import Overlaps
 
 SPAN = 4  # of k*, v*, k and v
 _UNIT = 1e-9  # how far from one a norm may be: rounding, in vectors that a user has normalised

@@ -14,11 +14,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import real, refuse
-from ..attention import AbstractAttention, AbstractElementwise, has_free_bias
-from ..estimate import Estimate
+from .._results import Estimate
+from ..attention import AbstractAttention, AbstractElementwise
+from ..numerics.arrays import as_arrays
+from ..population.overlaps import Overlaps, overlaps_of, vectors_of
+from ..population.risk import ROUNDING, SHARPEST, Plan, light_plan, risk
 from ..tasks import AbstractSelected, AbstractTask
-from .overlaps import Overlaps, overlaps_of, vectors_of
-from .risk import ROUNDING, SHARPEST, Plan, as_arrays, light_plan, risk
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
 
@@ -183,7 +184,7 @@ def _states(attention: AbstractAttention, starts: Overlaps) -> np.ndarray:
     for leaves in zip(*(leaf.tolist() for leaf in jax.tree.leaves(starts)), strict=True):
         Overlaps(*leaves)  # refuses what is not valid
     vectors = np.array(jax.vmap(vectors_of)(as_arrays(starts))).reshape(-1, 8)
-    if not has_free_bias(attention):
+    if not attention.free_bias:
         return vectors
     bias = np.full((len(vectors), 1), float(getattr(attention, "bias", 0.0)))
     return np.concatenate([vectors, bias], 1)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attnrisk._check import Refusal
-from attnrisk.population.settings import SETTINGS, run_setting
-from attnrisk.population.sphere import manifold_starts
+from attnrisk.marion.settings import SETTINGS, run_setting
+from attnrisk.marion.sphere import manifold_starts
 
 
 def test_settings_are_those_of_the_paper():

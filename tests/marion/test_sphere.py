@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from attnrisk._check import Refusal
-from attnrisk.population.sphere import UnitPair, manifold_starts, sphere_starts
+from attnrisk.marion.sphere import UnitPair, manifold_starts, sphere_starts
 
 CROSS = ("m_kv", "m_vk", "q_kv")
 FREE = ("m_kk", "m_vv", *CROSS)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .exponential import ExponentialRosenbrock, Moving
+from ..numerics.arrays import as_arrays
+from ..numerics.exponential import ExponentialRosenbrock, Moving
 from .flow import MARGIN, risk_at
-from .risk import as_arrays
 
 _MOST_STEPS = 4000
 

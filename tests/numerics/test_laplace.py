@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.quadrature.gaussian import BULK, rule_for
-from attnrisk.quadrature.laplace import log_complement, one_token, transform_rule
+from attnrisk.numerics.gaussian import BULK, rule_for
+from attnrisk.numerics.laplace import log_complement, one_token, transform_rule
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.5, 1.0])
@@ -23,7 +23,7 @@ def test_inverse_of_a_sum(scale, rng):
 @pytest.mark.parametrize("name", ["softmax", "softplus", "relu", "taylor-2"])
 @pytest.mark.parametrize("deviation", [0.1, 1.0, 20.0])
 def test_one_token_against_samples(name, deviation, rng):
-    kernel, u = ar.attention(name), jnp.array([-3.0, 0.0, 2.0])
+    kernel, u = ar.get_attention(name), jnp.array([-3.0, 0.0, 2.0])
     rule = rule_for(deviation, 10, pinch=16)
     found = one_token(kernel, 0.4, deviation, u, rule, 1)
     x = rng.normal(size=400_000)
@@ -45,7 +45,7 @@ def test_one_token_against_samples(name, deviation, rng):
 @pytest.mark.parametrize("name", ["softmax", "relu"])
 def test_derivatives_by_parts(name):
     """Against finite differences, in the mean and in the deviation, at two scales with two different rules."""
-    kernel, u = ar.attention(name), jnp.linspace(-3.0, 4.0, 5)
+    kernel, u = ar.get_attention(name), jnp.linspace(-3.0, 4.0, 5)
     for deviation in (1.0, 30.0):
         rule = rule_for(deviation, 12, pinch=16)
 

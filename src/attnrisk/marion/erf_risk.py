@@ -8,9 +8,9 @@ import numpy as np
 from jax.scipy.special import erf
 from jaxtyping import Array
 
+from ..numerics.linalg import root
+from ..population.overlaps import Overlaps
 from ..tasks import AbstractPlanted
-from .correlations import root
-from .overlaps import Overlaps
 
 # On [0, 1]. The integrand of Owen's function has its poles at ±i or beyond, so that n nodes leave an error of
 # 4.6^(-2n); where its exponential is too steep for them, the integral is below 1e-16.

@@ -8,11 +8,12 @@ from jax.scipy.special import erf
 from scipy.special import owens_t
 
 import attnrisk as ar
+from attnrisk.marion.erf_risk import erf_risk
+from attnrisk.marion.sphere import UnitPair
+from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population import erf_risk as module
-from attnrisk.population.erf_risk import erf_risk
 from attnrisk.population.overlaps import NAMES
-from attnrisk.population.risk import as_arrays, plan, risk, stretched
-from attnrisk.population.sphere import UnitPair
+from attnrisk.population.risk import plan, risk
 
 ERF = ar.Elementwise(erf, features=(0.0,))
 GAMMA = np.sqrt(0.5)
@@ -24,7 +25,7 @@ def unit_overlaps(rng, inverse_temperature):
     """Overlaps of `λ k` and `v` for two random unit vectors."""
     k, v = (vector / np.linalg.norm(vector) for vector in rng.normal(size=(2, 4)))
     cosines = UnitPair(k[None], v[None]).cosines
-    return jax.tree.map(lambda x: float(np.squeeze(x)), stretched(cosines, inverse_temperature))
+    return jax.tree.map(lambda x: float(np.squeeze(x)), cosines.stretched(inverse_temperature))
 
 
 @pytest.mark.parametrize(

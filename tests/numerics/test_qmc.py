@@ -1,6 +1,6 @@
 import numpy as np
 
-from attnrisk.quadrature.qmc import across, sobol
+from attnrisk.numerics.qmc import across, sobol
 
 
 def test_the_standard_error_is_honest():

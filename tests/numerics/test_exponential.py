@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnrisk.population.exponential import ExponentialRosenbrock, Linearised, Moving, _phi
+from attnrisk.numerics.exponential import ExponentialRosenbrock, Linearised, Moving, _phi
 
 STIFF = jnp.array([[300.0, 20.0], [20.0, 2.0]])
 

@@ -10,14 +10,14 @@ from jax.scipy.special import erf
 
 import attnrisk as ar
 from attnrisk._check import Refusal
-from attnrisk.population.descent import (
+from attnrisk.marion.descent import (
     ConstantTemperature,
     DecayingTemperature,
     projected_descent,
     stochastic_projected_descent,
 )
+from attnrisk.marion.sphere import UnitPair, manifold_starts, sphere_starts
 from attnrisk.population.risk import plan, risk
-from attnrisk.population.sphere import UnitPair, manifold_starts, sphere_starts
 
 ERF = ar.Elementwise(erf, features=(0.0,))
 GAMMA = np.sqrt(0.5)

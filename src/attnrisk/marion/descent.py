@@ -15,11 +15,11 @@ from jax.scipy.special import erf
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._check import real, refuse
+from ..numerics.arrays import as_arrays
+from ..numerics.linalg import ratio, root
+from ..population.overlaps import Overlaps
 from ..tasks import AbstractPlanted
-from .correlations import ratio, root
 from .erf_risk import erf_risk, erf_slope
-from .overlaps import Overlaps
-from .risk import as_arrays, stretched
 from .sphere import SPAN, UnitPair, reduced, slid, whole
 
 
@@ -123,7 +123,7 @@ def _descend(
     marks: Int[Array, " records"],
 ) -> DescentPath:
     def total_risk(pair: UnitPair, inverse_temperature: Any) -> Array:
-        return jnp.sum(erf_risk(task, stretched(pair.cosines, inverse_temperature)))
+        return jnp.sum(erf_risk(task, pair.cosines.stretched(inverse_temperature)))
 
     def move(step: Array, pair: UnitPair) -> UnitPair:
         gradient = jax.grad(total_risk)(pair, schedule(step))
@@ -169,7 +169,7 @@ def _path(
     end, path = jax.lax.scan(between, start, (marks[:-1], marks[1:]))
     path = jax.tree.map(lambda x, xs: jnp.moveaxis(jnp.append(x[None], xs, 0), 0, 1), start, path)
     temperatures: Any = jnp.broadcast_to(schedule(marks), marks.shape)
-    risk = erf_risk(task, stretched(path.cosines, temperatures))
+    risk = erf_risk(task, path.cosines.stretched(temperatures))
     return DescentPath(marks, temperatures, path.cosines, risk, risk - task.noise**2, end)
 
 

@@ -5,7 +5,7 @@ import pytest
 from quadax import quadgk
 from scipy.special import ndtr
 
-from attnrisk.quadrature.gaussian import bulk_edges, feature_edges, normal_rule, rule_for, subdivide
+from attnrisk.numerics.gaussian import bulk_edges, feature_edges, normal_rule, rule_for, subdivide
 
 
 def _expect(function, mean, deviation, features=(0.0,), order=10):

@@ -9,8 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..attention import AbstractAttention, has_free_bias, with_bias
-from ..estimate import Estimate
+from .._results import Estimate
+from ..attention import AbstractAttention
+from ..numerics.arrays import as_arrays
+from ..population.minimum import Minimum, population_minimum
+from ..population.overlaps import Overlaps, overlaps_of, vectors_of
+from ..population.risk import ROUNDING, SHARPEST, extrapolate, light_plan
 from ..tasks import AbstractTask
 from .flow import (
     Flow,
@@ -21,9 +25,6 @@ from .flow import (
     risks_at,
     stage_for,
 )
-from .minimum import Minimum, population_minimum
-from .overlaps import Overlaps, overlaps_of, vectors_of
-from .risk import ROUNDING, SHARPEST, as_arrays, extrapolate, light_plan
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
@@ -85,7 +86,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
 def _state(attention: AbstractAttention, overlaps: Overlaps) -> np.ndarray:
     """`k` and `v` with one direction to spare outside the span of all four vectors, and the free bias."""
     vectors = np.pad(np.asarray(vectors_of(overlaps)), ((0, 0), (0, 1))).ravel()
-    if not has_free_bias(attention):
+    if not attention.free_bias:
         return vectors
     return np.append(vectors, float(getattr(attention, "bias", 0.0)))
 
@@ -164,7 +165,7 @@ def mismatched_minimum(
     swapped = Overlaps(*map(np.atleast_1d, (0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0)))
     runs, result = follow(task, attention, swapped, _LONG_TIMES, _PRECISE, _REACHES)
     end = jax.tree.map(float, overlaps_of(jnp.asarray(runs.state[0, :8].reshape(2, 4))))
-    student = with_bias(attention, float(runs.state[0, -1]))
+    student = attention.with_bias(float(runs.state[0, -1]))
     if result[0] == "left the domain":
         flow = report(task, attention, _LONG_TIMES, runs, result, single=True)
         norm = float(flow.gradient_norm[-1])

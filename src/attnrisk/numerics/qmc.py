@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..estimate import Estimate
+from .._results import Estimate
 
 
 @lru_cache(maxsize=16)

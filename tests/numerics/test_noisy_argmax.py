@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from attnrisk.learning.selection import select, tabulate
+from attnrisk.numerics.noisy_argmax import select, tabulate
 
 THETA = jnp.array([0.5, -1.0, 1.2, 9.0])
 PRESENT = jnp.array([True, True, True, False])

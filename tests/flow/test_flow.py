@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.population.flow import risk_at
+from attnrisk.flow.flow import risk_at
+from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.overlaps import overlaps_of, vectors_of
-from attnrisk.population.risk import as_arrays, light_plan, risk
+from attnrisk.population.risk import light_plan, risk
 
 TASK = ar.SpikedSLR(2.0, 10)
 OPTIMUM = ar.aligned(np.sqrt(2.0))

@@ -1,0 +1,131 @@
+"""What every answer is made of: estimates with their errors, the reason a computation stopped, and flat records."""
+
+import math
+from enum import Enum, StrEnum
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from ._check import is_traced, refuse
+
+
+class ErrorKind(StrEnum):
+    """What the error of an `Estimate` means."""
+
+    BOUND = "bound"
+    STANDARD = "standard error"
+
+
+def _plain(number: Any) -> Any:
+    """A float where the number is known."""
+    return number if is_traced(number) or np.ndim(number) else float(number)
+
+
+class Estimate(eqx.Module):
+    """A value, its error, and what the error means.
+
+    A `bound` (deterministic quadrature) is an estimate of the largest distance to the exact number, from two rules
+    that are refined differently; a `standard error` (random points, data) is one standard deviation. Bounds add;
+    standard errors, which must be independent, add in squares. The two kinds do not mix by themselves: see `as_kind`.
+    """
+
+    value: Any = eqx.field(converter=_plain)
+    error: Any = eqx.field(converter=_plain)
+    kind: ErrorKind = eqx.field(static=True, default=ErrorKind.BOUND)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __str__(self) -> str:
+        value, error = float(self.value), float(self.error)
+        if not error > 0:
+            return f"{value:.12g}"
+        digits = min(14, max(1, 1 - math.floor(math.log10(error))))
+        return f"{value:.{digits}f} ± {error:.1g}"
+
+    def __neg__(self) -> "Estimate":
+        return Estimate(-self.value, self.error, self.kind)
+
+    def __add__(self, other: Any) -> "Estimate":
+        if not isinstance(other, Estimate):
+            return Estimate(self.value + other, self.error, self.kind)
+        if self.kind is not other.kind:
+            allowed = "of one kind to be added: turn the bound into a standard error with as_kind"
+            raise refuse("errors", f"({self.kind} and {other.kind})", allowed)
+        if self.kind is ErrorKind.BOUND:
+            return Estimate(self.value + other.value, self.error + other.error, self.kind)
+        return Estimate(self.value + other.value, np.hypot(self.error, other.error), self.kind)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> "Estimate":
+        return self + (-other)
+
+    def as_kind(self, kind: ErrorKind) -> "Estimate":
+        """The same with an error of this kind; a bound serves as a standard error, which overstates it.
+
+        A standard error is never a bound, and asking for that is refused.
+        """
+        if kind is ErrorKind.BOUND and self.kind is not kind:
+            raise refuse("kind", kind, f"{self.kind} here: a standard error bounds nothing")
+        return Estimate(self.value, self.error, kind)
+
+
+class Result(StrEnum):
+    """Why a computation stopped; the members are the sentences a user reads."""
+
+    CONVERGED = "converged"
+    ON_MANIFOLD = "converged; only k along k* and v along v* were searched"
+    K_DIVERGES = "infimum, not attained: |k| grows without bound"
+    WEIGHTS_VANISH = "infimum, not attained: weights vanish and |v| grows without bound"
+    FINISHED = "all steps done"
+    MAX_STEPS = "not converged: the largest number of steps was reached"
+    TIME_OVER = "not converged: the last time was reached"
+    LEFT_DOMAIN = "not converged: left the range of overlaps that can be integrated"
+    STALLED = "not converged: no step lowers the objective"
+    DIVERGED = "diverged"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def converged(self) -> bool:
+        """Whether the answer is what was asked for: a fixed point, a minimum or an infimum."""
+        return self in _CONVERGED
+
+
+_CONVERGED = frozenset(
+    {
+        Result.CONVERGED,
+        Result.ON_MANIFOLD,
+        Result.K_DIVERGES,
+        Result.WEIGHTS_VANISH,
+        Result.FINISHED,
+    }
+)
+
+Scalar = float | int | bool | str | None
+
+
+def record(answer: Any) -> dict[str, Scalar]:
+    """An answer as a flat dictionary, for JSON, the store, tables and CSV.
+
+    The names are those that the class of the answer lists in `recorded`. An `Estimate` gives two entries, the second
+    with `_error` appended; what has an `as_dict` (overlaps) gives its own entries, and so does any other answer with
+    `recorded` names, after the name of its field: `ridge_k`.
+    """
+    flat: dict[str, Scalar] = {}
+    for name in answer.recorded:
+        value = getattr(answer, name)
+        if isinstance(value, Estimate):
+            flat |= {name: float(value.value), f"{name}_error": float(value.error)}
+        elif hasattr(value, "as_dict"):
+            flat |= value.as_dict()
+        elif hasattr(value, "recorded"):
+            flat |= {f"{name}_{key}": each for key, each in record(value).items()}
+        elif isinstance(value, Enum):
+            flat[name] = str(value.value)
+        elif isinstance(value, str | bool | int) or value is None:
+            flat[name] = value
+        else:
+            flat[name] = np.asarray(value).item()
+    return flat

@@ -1,0 +1,34 @@
+"""Numbers as arrays, so that compiled code is shared between their values."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._check import Refusal, is_traced
+
+
+def check_double_precision() -> None:
+    """Refuse to compute while the program has switched double precision off."""
+    if not jax.config.jax_enable_x64:
+        raise Refusal(
+            "jax_enable_x64 = False is not allowed: attnrisk computes in double precision; "
+            'switch it on again with jax.config.update("jax_enable_x64", True)'
+        )
+
+
+def as_arrays(tree: Any) -> Any:
+    """The same tree with every number as an array of double precision."""
+    check_double_precision()
+
+    def convert(leaf: Any) -> Any:
+        if not eqx.is_array_like(leaf):
+            return leaf
+        if is_traced(leaf):
+            return jnp.asarray(leaf, float)
+        # A transfer, where `jnp.asarray` would compile a conversion for each type of number.
+        return jax.device_put(np.asarray(leaf, float))
+
+    return jax.tree.map(convert, tree)
