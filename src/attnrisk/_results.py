@@ -59,6 +59,9 @@ class Estimate(eqx.Module):
 
     __radd__ = __add__
 
+    def __rsub__(self, other: Any) -> "Estimate":
+        return (-self) + other
+
     def __sub__(self, other: Any) -> "Estimate":
         return self + (-other)
 

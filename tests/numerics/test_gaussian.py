@@ -5,13 +5,12 @@ import pytest
 from quadax import quadgk
 from scipy.special import ndtr
 
-from attnrisk.numerics.gaussian import bulk_edges, feature_edges, normal_rule, rule_for, subdivide
+from attnrisk.numerics.gaussian import bulk
+from attnrisk.numerics.rules import panels
 
 
 def _expect(function, mean, deviation, features=(0.0,), order=10):
-    rule = rule_for(deviation, order)
-    edges = bulk_edges(mean, deviation, feature_edges(features, rule.grades), max(rule.cells, 1))
-    x, weights = normal_rule(edges, order)
+    x, weights = panels(deviation, 1, order).for_function(features, mean, deviation)
     return float(weights @ function(mean + deviation * x))
 
 
@@ -57,7 +56,6 @@ def test_without_features_a_kink_is_not_resolved():
     assert abs(met - relu) < 1e-14
 
 
-def test_subdivide_keeps_the_edges():
-    edges = np.array([0.0, 1.0, 3.0])
-    np.testing.assert_allclose(subdivide(edges, 2), [0, 0.5, 1, 2, 3])
-    np.testing.assert_array_equal(subdivide(edges, 1), edges)
+def test_cells_keep_the_edges_of_the_bulk():
+    np.testing.assert_array_equal(bulk(10, 2)[::2], bulk(10))
+    assert bulk(10)[-1] < bulk(10**9)[-1]

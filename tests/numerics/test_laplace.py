@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.numerics.gaussian import BULK, rule_for
-from attnrisk.numerics.laplace import log_complement, one_token, transform_rule
+from attnrisk.numerics.gaussian import bulk
+from attnrisk.numerics.laplace import log_complement, one_token
+from attnrisk.numerics.rules import panels, transform_panels
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.5, 1.0])
 def test_inverse_of_a_sum(scale, rng):
     phi = np.exp(scale * rng.normal(size=5))
-    u, du = transform_rule(jnp.asarray(scale * BULK), 5, 10)
+    u, du = transform_panels(jnp.asarray(scale * bulk()), 5, 10)
     t = np.exp(-np.asarray(u))
     for power, factorial in ((1, 1.0), (2, 1.0), (3, 2.0)):
         found = np.sum(np.asarray(du) * t**power * np.exp(-t * phi.sum()))
@@ -24,7 +25,7 @@ def test_inverse_of_a_sum(scale, rng):
 @pytest.mark.parametrize("deviation", [0.1, 1.0, 20.0])
 def test_one_token_against_samples(name, deviation, rng):
     kernel, u = ar.get_attention(name), jnp.array([-3.0, 0.0, 2.0])
-    rule = rule_for(deviation, 10, pinch=16)
+    rule = panels(deviation, 1, 10, pinch=16)
     found = one_token(kernel, 0.4, deviation, u, rule, 1)
     x = rng.normal(size=400_000)
     w = np.exp(
@@ -47,7 +48,7 @@ def test_derivatives_by_parts(name):
     """Against finite differences, in the mean and in the deviation, at two scales with two different rules."""
     kernel, u = ar.get_attention(name), jnp.linspace(-3.0, 4.0, 5)
     for deviation in (1.0, 30.0):
-        rule = rule_for(deviation, 12, pinch=16)
+        rule = panels(deviation, 1, 12, pinch=16)
 
         @jax.jit
         def lost(mean, deviation):

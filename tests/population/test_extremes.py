@@ -5,16 +5,16 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.risk import compiled_correlations, compiled_profile, plan
+from attnrisk.population.plan import plan
+from attnrisk.population.risk import compiled_profile, compiled_risk
 
 FINE = 20  # order of a rule far beyond the ones in use
 MIXTURE = ar.LengthLaw([1, 2, 10**6], [0.3, 0.3, 0.4])
 
 
 def _fine_risk(task, attention, overlaps):
-    how = plan(task, attention, float(np.sqrt(overlaps.q_kk)), order=FINE)
-    label, power = compiled_correlations(*as_arrays((task, attention, overlaps, how)))
-    return float(task.label_variance - 2 * label + power)
+    engine = plan(task, attention, float(np.sqrt(overlaps.q_kk)), order=FINE)
+    return float(compiled_risk(*as_arrays((engine, task, attention, overlaps))))
 
 
 @pytest.mark.parametrize("length", [1, 2, 10**6, MIXTURE], ids=str)
@@ -66,9 +66,10 @@ def test_two_engines_for_the_max_task_agree():
     """With a table of fields, and without: different nodes in every variable."""
     for nu in (2.0, np.inf):
         task = ar.MaxSLR(nu, 10)
-        arrays = as_arrays((task, ar.Softmax(), 3.0))
-        tabled = compiled_profile(*arrays, as_arrays(plan(task, ar.Softmax(), 3.0)))
-        untabled = compiled_profile(*arrays, as_arrays(plan(task, ar.Softmax(), 33.0)))
+        tabled, untabled = (
+            compiled_profile(*as_arrays((plan(task, ar.Softmax(), scale), task, ar.Softmax(), 3.0)))
+            for scale in (3.0, 33.0)
+        )
         np.testing.assert_allclose(tabled.label, untabled.label, rtol=1e-9)
         np.testing.assert_allclose(tabled.power, untabled.power, rtol=1e-9)
 

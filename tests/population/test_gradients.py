@@ -9,7 +9,8 @@ from problems import OVERLAPS, TASKS
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.risk import plan, risk
+from attnrisk.population.overlaps import NAMES
+from attnrisk.population.plan import plan
 
 CASES = [
     ("spiked", "softmax"),
@@ -25,13 +26,13 @@ STEP = 1e-4
 
 def _function(task, attention):
     """The risk as a function of the seven overlaps in one vector."""
-    how = plan(task, attention, scale=1.5, sharpness=1.5)
-    arrays = as_arrays((task, attention, how))
+    engine = plan(task, attention, scale=1.5, noise=1.0, slope=1.5)
+    arrays = as_arrays((engine, task, attention))
 
     @eqx.filter_jit
     def compiled(arrays, vector):
-        task, attention, how = arrays
-        return risk(task, attention, ar.Overlaps(*vector), how)
+        engine, task, attention = arrays
+        return engine.risk(task, attention, ar.Overlaps(**dict(zip(NAMES, vector, strict=True))))
 
     return lambda vector: compiled(arrays, vector)
 
@@ -67,3 +68,32 @@ def test_population_risk_can_be_differentiated_by_its_user():
     assert abs(float(jax.grad(value)(jnp.sqrt(2.0)))) < 1e-9
     assert float(jax.grad(value)(1.0)) < -1e-2
     assert float(jax.grad(value)(2.0)) > 1e-2
+
+
+@pytest.mark.parametrize("task", [ar.SpikedSLR(2.0, 3), ar.MaxSLR(2.0, 3)], ids=str)
+@pytest.mark.parametrize("q_kk", [0.01, 1.0, 100.0])
+def test_the_rule_of_a_gradient_suits_the_overlaps(task, q_kk):
+    """Under `jax.grad` overlaps are known: scores of any scale have derivatives as exact as their risk."""
+    attention, m_kk = ar.Softplus(), 0.6 * np.sqrt(q_kk)
+
+    def value(q_kk):
+        overlaps = ar.Overlaps(m_kk=m_kk, m_vv=0.7, q_kk=q_kk, q_vv=0.9)
+        return ar.population_risk(task, attention, overlaps).value
+
+    step = 1e-3 * q_kk
+    central = (value(q_kk + step) - value(q_kk - step)) / (2 * step)
+    np.testing.assert_allclose(jax.grad(value)(q_kk), central, rtol=1e-5)
+
+
+def test_gradient_in_the_matrices():
+    """Only the lower triangle of `Q` is read: there is the whole derivative in `q_kv`."""
+    task, at = TASKS["spiked"], OVERLAPS["off"]
+
+    def value(overlaps):
+        return ar.population_risk(task, ar.Softmax(), overlaps).value
+
+    found = jax.grad(value)(jax.tree.map(jnp.asarray, at))
+    for name, number in at.as_dict().items():
+        ends = [ar.Overlaps(**(at.as_dict() | {name: number + s * STEP})) for s in (1, -1)]
+        central = (value(ends[0]) - value(ends[1])) / (2 * STEP)
+        np.testing.assert_allclose(getattr(found, name), central, rtol=1e-6, atol=1e-7)

@@ -8,16 +8,16 @@ from problems import OVERLAPS, TASKS, monte_carlo_risk
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.numerics.qmc import across
-from attnrisk.population.risk import plan, risk
+from attnrisk.population.plan import plan
+from attnrisk.population.risk import compiled_risk
 
 _SAMPLES = 100_000
-_compiled_risk = eqx.filter_jit(risk)
 
 
 def _risk(task, attention, overlaps):
     """One rule only, to compile half as much as `population_risk`."""
-    how = plan(task, attention, scale=1.2, sharpness=1.2)
-    value = _compiled_risk(*as_arrays((task, attention, overlaps, how)))
+    engine = plan(task, attention, scale=1.2, noise=1.0, slope=1.2)
+    value = compiled_risk(*as_arrays((engine, task, attention, overlaps)))
     return across(value) if np.ndim(value) else ar.Estimate(value, 0.0)
 
 
@@ -42,15 +42,16 @@ def test_risk_agrees_with_monte_carlo(task, name, rng):
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda o: eqx.tree_at(lambda o: o.m_kv, o, -o.m_kv),
-        lambda o: eqx.tree_at(lambda o: o.m_vk, o, 0.0),
-        lambda o: eqx.tree_at(lambda o: o.q_kv, o, 0.0),
-        lambda o: eqx.tree_at(lambda o: o.q_kk, o, o.m_kk**2 + o.m_kv**2),
+        lambda m, q: (m * np.array([[1, -1], [1, 1]]), q),
+        lambda m, q: (m * np.array([[1, 1], [0, 1]]), q),
+        lambda m, q: (m, q * np.eye(2)),
+        lambda m, q: (m, np.array([[np.sum(m[0] ** 2), 0], [q[1, 0], q[1, 1]]])),
     ],
     ids=["sign of m_kv", "no m_vk", "no q_kv", "no residual"],
 )
 def test_the_same_test_rejects_a_wrong_formula(task, wrong, rng):
     """The negative control: a risk that misreads one overlap."""
     attention, overlaps = ar.Softmax(), OVERLAPS["off"]
-    found = _risk(task, attention, wrong(overlaps))
+    misread = eqx.tree_at(lambda o: (o.M, o.Q), overlaps, wrong(overlaps.M, overlaps.Q))
+    found = _risk(task, attention, misread)
     assert _distance(found, task, attention, overlaps, rng) > 4

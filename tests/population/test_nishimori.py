@@ -5,15 +5,16 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.risk import compiled_profile, plan
+from attnrisk.population.plan import plan
+from attnrisk.population.risk import compiled_profile
 
 LENGTHS = [1, 2, 10, ar.uniform(1, 3), ar.LengthLaw([1, 100], [0.25, 0.75])]
 ORDER = 12
 
 
 def _profile(task, scale):
-    how = plan(task, ar.Softmax(), max(scale, 1.0), order=ORDER)
-    return compiled_profile(*as_arrays((task, ar.Softmax(), scale, how)))
+    engine = plan(task, ar.Softmax(), max(scale, 1.0), order=ORDER)
+    return compiled_profile(*as_arrays((engine, task, ar.Softmax(), scale)))
 
 
 @pytest.mark.parametrize("length", LENGTHS, ids=str)

@@ -10,17 +10,17 @@ from problems import EXACT, random_overlaps
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.bayes import location_missed
-from attnrisk.population.risk import compiled_profile, plan, risk
+from attnrisk.population.plan import plan
+from attnrisk.population.risk import compiled_profile, compiled_risk
 
-_compiled_risk = eqx.filter_jit(risk)
 NU = st.floats(0.0, 30.0)
 LENGTH = st.integers(1, 1000)
 SEED = st.integers(0, 2**32 - 1)
 
 
 def _spiked_risk(task, attention, overlaps):
-    how = plan(task, attention, scale=6.0)
-    return float(_compiled_risk(*as_arrays((task, attention, overlaps, how))))
+    engine = plan(task, attention, scale=6.0)
+    return float(compiled_risk(*as_arrays((engine, task, attention, overlaps))))
 
 
 @settings(max_examples=40, deadline=None)
@@ -43,8 +43,8 @@ def test_softmax_reaches_bayes_on_the_spiked_task(nu, length, noise):
 @given(nu=st.floats(0.0, 4.0), length=st.integers(1, 100))
 def test_softmax_reaches_bayes_on_the_max_task(nu, length):
     task = ar.MaxSLR(nu, length)
-    how = plan(task, ar.Softmax(), scale=4.0)
-    a, b = compiled_profile(*as_arrays((task, ar.Softmax(), nu, how)))
+    engine = plan(task, ar.Softmax(), scale=4.0)
+    a, b = compiled_profile(*as_arrays((engine, task, ar.Softmax(), nu)))
     found = float(1 - 2 * a + b)
     assert abs(found - float(ar.bayes_risk(task))) < 1e-8
 
@@ -79,8 +79,13 @@ def test_work_does_not_depend_on_the_length():
 
     def jaxpr(length):
         task, attention = ar.SpikedSLR(2.0, length), ar.Softmax()
-        arrays = as_arrays((task, attention, ar.aligned(1.0), plan(task, attention)))
+        arrays = as_arrays((plan(task, attention, 8.0), task, attention, ar.aligned(1.0)))
         dynamic, static = eqx.partition(arrays, eqx.is_array)
-        return str(jax.make_jaxpr(lambda dynamic: risk(*eqx.combine(dynamic, static)))(dynamic))
+
+        def risk(dynamic):
+            engine, *problem = eqx.combine(dynamic, static)
+            return engine.risk(*problem)
+
+        return str(jax.make_jaxpr(risk)(dynamic))
 
     assert jaxpr(10) == jaxpr(10**6)

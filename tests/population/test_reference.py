@@ -32,7 +32,7 @@ def test_softmax_at_the_teacher_is_bayes(nu, length, value):
 
 @pytest.mark.parametrize(("length", "softmax", "linear"), OFF_MANIFOLD)
 def test_off_the_manifold(length, softmax, linear):
-    overlaps = ar.Overlaps(0.7, 0.3, -0.4, 0.8, 1.2, 0.25, 1.5)
+    overlaps = ar.Overlaps([[0.7, 0.3], [-0.4, 0.8]], [[1.2, 0.25], [0.25, 1.5]])
     task = ar.SpikedSLR(2.0, length)
     assert abs(float(ar.population_risk(task, ar.Softmax(), overlaps)) - softmax) < 1e-10
     assert abs(float(ar.population_risk(task, ar.Linear(), overlaps)) - linear) < 1e-10

@@ -22,6 +22,7 @@ from .catalogue import (
 )
 from .elementwise import AbstractElementwise, Elementwise
 from .general import AbstractGeneral, General
+from .heads import Heads
 from .kernel import AbstractKernel, Kernel
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Erf",
     "General",
     "Hardmax",
+    "Heads",
     "Kernel",
     "Linear",
     "Relu",

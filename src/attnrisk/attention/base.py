@@ -32,6 +32,11 @@ class AbstractAttention(eqx.Module):
         """The weights `σ(χ + bias)` of one sequence: of the tokens that `mask` says there are, and zero elsewhere."""
 
     @property
+    def compares_tokens(self) -> bool:
+        """Whether the weight of a token depends on the scores of others."""
+        return True
+
+    @property
     def keys(self) -> int:
         """How many key vectors it takes."""
         return 1

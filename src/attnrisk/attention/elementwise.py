@@ -21,6 +21,10 @@ class AbstractElementwise(AbstractAttention):
     family: ClassVar[str] = "element-wise"
     features: eqx.AbstractVar[tuple[float, ...]]
 
+    @property
+    def compares_tokens(self) -> bool:
+        return False
+
     @abstractmethod
     def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
         """`h`, element-wise, of score plus bias."""

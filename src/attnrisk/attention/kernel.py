@@ -35,6 +35,12 @@ class AbstractKernel(AbstractAttention):
         """Whether `φ` is zero somewhere, as ReLU is."""
         return _vanishes(self.with_bias(0.0))
 
+    @property
+    def is_exponential(self) -> bool:
+        """Whether `φ` grows like an exponential, as softmax does."""
+        low, high = np.asarray(self.log_phi(np.array([100.0, 200.0])))
+        return bool(high - low > 50.0)
+
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         log_phi = self.log_phi(scores + self.bias)
         if mask is not None:

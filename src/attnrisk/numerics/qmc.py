@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._results import Estimate
+from .._results import ErrorKind, Estimate
 
 
 @lru_cache(maxsize=16)
@@ -24,4 +24,5 @@ def sobol(dimension: int, log2_points: int, randomisations: int, seed: int) -> n
 
 def across(replicates: Float[Array, " r"]) -> Estimate:
     """The mean over randomisations and its standard error."""
-    return Estimate(jnp.mean(replicates), jnp.std(replicates, ddof=1) / np.sqrt(replicates.size))
+    error = jnp.std(replicates, ddof=1) / np.sqrt(replicates.size)
+    return Estimate(jnp.mean(replicates), error, ErrorKind.STANDARD)

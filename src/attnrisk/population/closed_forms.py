@@ -1,83 +1,175 @@
 """Risks that have a formula (section 4.4), and the best that any element-wise attention can do."""
 
+import math
+
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float
 
 from .._check import refuse
-from ..attention import Softmax
-from ..numerics.gaussian import BULK, normal_rule, rule_for, subdivide
-from ..numerics.laplace import PASSAGE, one_token
-from ..numerics.panels import composite
-from ..tasks import AbstractPlanted, AbstractSelected, LengthLaw
-from .bayes import location_missed
+from .._results import Estimate
+from ..attention import AbstractAttention, Softmax
+from ..numerics.arrays import as_arrays
+from ..numerics.gaussian import bulk, equal_steps
+from ..numerics.laplace import one_token
+from ..numerics.rules import AbstractRule, panels
+from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, LengthLaw
+from .bayes import bayes_risk, location_missed
+from .plan import ORDERS, SHARPEST, by_kind, relevance
+from .risk import compared
 
-_ORDER, _CELLS = 12, 4  # far below rounding for the largest of 10^6 Gaussians
+_STEP, _TAIL = 0.1, 40.0  # in log(−log p); beyond the tail nothing is left in double precision
+_FINENESS = 1.6, 2.0
+_GUMBEL_STEPS = 0.32, 0.26
+_AT_A_TIME = 512  # nodes whose one-token integrals are held in memory together
 
 
-def linear_risk(task: AbstractPlanted | AbstractSelected) -> float:
+def linear_risk(task: AbstractTask) -> float:
     """The least risk of linear attention `1 + χ`."""
+    _check_spread(task)
+    return by_kind(
+        {AbstractPlanted: _planted_linear, AbstractSelected: _selected_linear}, task, "this formula"
+    )(task)
+
+
+def _planted_linear(task: AbstractPlanted) -> float:
     mean_length = float(task.length.mean())
-    if isinstance(task, AbstractPlanted):
-        if task.spread != 1.0:
-            raise refuse("spread", task.spread, "1 for this formula")
-        if mean_length == 1:
-            return float(task.noise**2)
-        precision = 1 + 1 / (mean_length - 1) + float(task.shift) ** 2 / mean_length
-        return float(task.noise**2) + 1 / precision
-    return float(task.noise**2) + 1 - (1 + mean_relevant_field(task) ** 2) / mean_length
+    if mean_length == 1:
+        return float(task.noise**2)
+    precision = 1 + 1 / (mean_length - 1) + float(task.shift) ** 2 / mean_length
+    return float(task.noise**2) + 1 / precision
 
 
-def linear_scale(task: AbstractPlanted | AbstractSelected) -> float:
+def _selected_linear(task: AbstractSelected) -> float:
+    explained = (1 + mean_relevant_field(task) ** 2) / float(task.length.mean())
+    return float(task.noise**2) + 1 - explained
+
+
+def linear_scale(task: AbstractTask) -> float:
     """The `m_kk` at which linear attention reaches its least risk."""
     mean_length = float(task.length.mean())
-    if isinstance(task, AbstractPlanted):
-        return float(task.shift) * (mean_length - 1) / mean_length
-    return mean_relevant_field(task)
+    shares = {AbstractPlanted: (mean_length - 1) / mean_length, AbstractSelected: 1.0}
+    return by_kind(shares, task, "this formula") * mean_relevant_field(task)
 
 
-def mean_relevant_field(task: AbstractSelected) -> float:
+def mean_relevant_field(task: AbstractTask) -> float:
     """`E[χ*_ε]`, the mean teacher field of the relevant token, averaged over lengths."""
-    if np.isinf(task.sharpness):
+    fields = {AbstractPlanted: lambda task: float(task.shift), AbstractSelected: _selected_field}
+    return by_kind(fields, task, "this formula")(task)
+
+
+def _selected_field(task: AbstractSelected) -> float:
+    """By Stein's lemma `ν (1 − E[Σp²])`."""
+    if math.isinf(task.sharpness):
         return mean_of_largest(task.length)
-    return float(task.sharpness * location_missed(task).value)
+    return float(task.sharpness) * float(location_missed(task))
 
 
 def mean_of_largest(law: LengthLaw) -> float:
     """The mean of the largest of `L` standard Gaussians, averaged over `L`."""
-    x, weights = normal_rule(jnp.asarray(subdivide(BULK, _CELLS)), _ORDER)
-    return float(jnp.sum(weights * x * law.powers(log_ndtr(x), 1, drop=0)))
+    from scipy.special import ndtri
+
+    y, weights = _below(law, _STEP)
+    x = np.where(y < 0.5, -ndtri(-np.expm1(-y)), ndtri(np.exp(-y)))
+    return float(weights @ (x * law.powers(-y, 1, drop=0)))
 
 
-def elementwise_floor(task: AbstractPlanted | AbstractSelected) -> float:
-    """The risk below which no element-wise attention can go.
+def _below(law: LengthLaw, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes `y = −log p` and weights for integrals over the probability `p` that a field lies below a value.
+
+    Equal steps in `log y`, from the largest of all tokens on: `L p^{L−1}` lives where `y` is about `1/L`.
+    """
+    tau = np.arange(-math.log(float(law.longest)) - _TAIL, math.log(_TAIL), step)
+    y = np.exp(tau)
+    return y, step * y * np.exp(-y)
+
+
+def elementwise_floor(task: AbstractTask) -> Estimate:
+    """The risk below which no element-wise attention can go, for tokens of one spread.
 
     `A²/B` is largest where the weight of a token is the chance that it is the needle, judged by its own field alone.
     On the spiked task this is a sigmoid of the field with slope `√ν` and bias `−ν/2 − log(L̄−1)`. What is left is the
     price of not comparing tokens.
     """
-    x, weights = normal_rule(jnp.asarray(subdivide(BULK, _CELLS)), _ORDER)
-    mean_length, noise = float(task.length.mean()), float(task.noise)
-    if isinstance(task, AbstractSelected):
-        x, weights = normal_rule(jnp.asarray(BULK), _ORDER)
-        return noise**2 + 1 - float(jnp.sum(weights * _relevance(task, x) ** 2)) / mean_length
+    _check_spread(task)
+    floors = {AbstractPlanted: _planted_floor, AbstractSelected: _selected_floor}
+    missed = by_kind(floors, task, "the element-wise floor")(task)
+    return Estimate(float(task.noise) ** 2 + missed.value, missed.error)
+
+
+def floor(task: AbstractTask, attention: AbstractAttention) -> Estimate:
+    """What no attention that compares tokens, or none that does not, can beat."""
+    return bayes_risk(task) if attention.compares_tokens else elementwise_floor(task)
+
+
+def _planted_floor(task: AbstractPlanted) -> Estimate:
+    """`E[1 − sigmoid]` over the needle's field."""
+    mean_length, shift = float(task.length.mean()), float(task.shift)
     if mean_length == 1:
-        return noise**2
-    field = task.shift + task.spread * x
-    log_density = -0.5 * x**2 - jnp.log(task.spread) + 0.5 * field**2
-    missed = 1 / (1 + jnp.exp(log_density + 2 * jnp.log(task.spread)) / (mean_length - 1))
-    return noise**2 + float(task.spread**2 * jnp.sum(weights * missed))
+        return Estimate(0.0, 0.0)
+    mean = math.log(mean_length - 1) - shift**2 / 2
+
+    def at(order: int) -> float:
+        rule = panels(shift, mean_length, order)
+        x, weights = rule.for_function((0.0,), mean, shift)
+        return float(weights @ (1.0 / (1.0 + jnp.exp(-(mean + shift * x)))))
+
+    return compared(*map(at, ORDERS))
 
 
-def _relevance(task: AbstractSelected, x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Density of the relevant token's field at `x` over that of any token's."""
-    law = task.length
-    if np.isinf(task.sharpness):
-        return law.powers(log_ndtr(x), 1, drop=0)
-    sharpness = jnp.asarray(float(task.sharpness))
-    gumbel, weights = composite(PASSAGE, _ORDER)
-    weights = weights * np.exp(-gumbel - np.exp(-gumbel))
-    u = sharpness * x[:, None] + gumbel
-    token = one_token(Softmax(), 0.0, sharpness, u.ravel(), rule_for(float(sharpness), 8), 0)
-    return law.powers(token.log_kept, 1, drop=0).reshape(u.shape) @ weights
+def _selected_floor(task: AbstractSelected) -> Estimate:
+    """`1 − E[r(x)²]/L̄`, with `r` the density of the relevant token's field over that of any token's."""
+    law, sharpness, mean_length = task.length, float(task.sharpness), float(task.length.mean())
+
+    def hard(step: float) -> float:
+        y, weights = _below(law, step)
+        return 1.0 - float(weights @ law.powers(-y, 1, drop=0) ** 2) / mean_length
+
+    def by_steps(fineness: float) -> float:
+        sharp = max(sharpness, math.sqrt(2.0 * math.log(float(law.longest))), 1.0)
+        x, mass = equal_steps(0.5 / fineness / sharp, float(law.longest))
+        return 1.0 - float(mass @ relevance(task, x, fineness) ** 2) / mean_length
+
+    def by_gumbel(step: float) -> float:
+        x, ratio = _sharp_relevance(task, step)
+        mass = (x[1] - x[0]) * np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
+        return 1.0 - float(mass @ ratio**2) / mean_length
+
+    if math.isinf(sharpness):
+        return compared(hard(1.5 * _STEP), hard(_STEP))
+    if sharpness <= SHARPEST:
+        return compared(*map(by_steps, _FINENESS))
+    return compared(*map(by_gumbel, _GUMBEL_STEPS))
+
+
+def _sharp_relevance(task: AbstractSelected, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Fields at equal steps and the density ratio there, for a sharp selection: `r(x) = E[K(x + Gumbel/sharpness)]`.
+
+    `K(y)` is the chance that all other perturbed fields lie below `y`, times the length. Steps of the Gumbel noise are
+    those of the fields, so that `K` is needed on one grid.
+    """
+    sharpness, longest = float(task.sharpness), float(task.length.longest)
+    gumbel = np.arange(-5.0, 36.0, step)
+    weights = step * np.exp(-gumbel - np.exp(-gumbel))
+    reach = bulk(longest)[-1]
+    x = np.arange(-reach, reach, step / sharpness)
+    y = x[0] + (gumbel[0] + step * np.arange(x.size + gumbel.size - 1)) / sharpness
+    arrays = as_arrays((panels(sharpness, longest, ORDERS[0]), sharpness, sharpness * y))
+    log_kept = np.asarray(_log_kept(*arrays))
+    return x, np.correlate(np.asarray(task.length.powers(log_kept, 1, drop=0)), weights, "valid")
+
+
+@eqx.filter_jit
+def _log_kept(rule: AbstractRule, sharpness: Array, u: Float[Array, " u"]) -> Array:
+    def some(u: Array) -> Array:
+        return one_token(Softmax(), 0.0, sharpness, u, rule, 0).log_kept
+
+    padded = jnp.pad(u, (0, -u.size % _AT_A_TIME), mode="edge")
+    return jax.lax.map(some, padded.reshape(-1, _AT_A_TIME)).ravel()[: u.size]
+
+
+def _check_spread(task: AbstractTask) -> None:
+    if isinstance(task, AbstractTask) and task.spread != 1.0:
+        raise refuse("spread", f"{task.spread:g}", "1 for this formula")

@@ -1,88 +1,91 @@
 """The least risk of an attention with infinite data, over its overlaps and its bias (sections 4 and 4.4).
 
 On the manifold `m_kv = m_vk = q_kv = 0` the best `v` is `v* A/B`, and what is left is `E[y²] − A²/B`, a function of
-`k = m_kk k*` and of the bias. It is scanned over lengths of `k` of both signs, from nothing to the longest that can
-be integrated, then polished without derivatives, since an attention may have kinks.
+`k = m_kk k*` and of the bias. A search is one compiled function: it scans lengths of `k` of both signs and biases, then
+descends, by Newton's method where the attention is analytic and has a free bias, by Brent's elsewhere.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from .._check import LARGEST
-from .._results import Estimate
-from ..attention import (
-    AbstractAttention,
-    AbstractElementwise,
-    AbstractKernel,
-)
+from .._results import Estimate, Result
+from ..attention import AbstractAttention
+from ..numerics.arrays import check_double_precision
+from ..numerics.batch import group_by_shape, map_batch
+from ..numerics.brent import Bracket, bracket, minimise_scalar
+from ..numerics.newton import minimise_pair
 from ..numerics.qmc import across
-from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask
-from .bayes import bayes_risk
-from .closed_forms import elementwise_floor
-from .correlations import Correlations
-from .elementwise import SHORT, Descent, Terrain, descents, fields_of
-from .integrals import (
-    BIASES,
-    Integrals,
-    Search,
-    followed,
-    integrated,
-    known_of,
-)
-from .lanes import LANES
+from ..tasks import AbstractTask
+from .closed_forms import floor
+from .engines import AbstractEngine, Correlations
 from .overlaps import Overlaps, aligned
-from .polish import polish
-from .risk import (
-    ORDERS,
-    SHARPEST,
-    STEEPEST,
-    Plan,
-    compared,
-    extrapolate,
-    is_exact,
-    light_plan,
-    plan,
-)
+from .plan import is_exact, reaches, search_plan
+from .risk import check_one_head, check_problem, compared, extrapolate
 
-# Lengths of k that are cheap to integrate. The scale of an attention is one, so that beyond them the risk only
-# approaches its limit, and longer ones are tried where it is still falling.
-_CHEAP, _CHEAP_TABLE = 8.0, 4.0
-# A light rule serves the search up to this length of k, where the attention is analytic and the table not too deep;
-# with a table, as far as that reaches.
-_LIGHT, _LIGHT_TOKENS = 16.0, 1000
-_LONGEST = 1e3
 _FLAT = 1e-9  # a longer k that gains less than this gains nothing
-_SEARCHING, _REPORTING = 4, 16  # randomisations where points are random
-_ROUGH = 5  # order of a search where an integral takes seconds
-_SCALES = 14  # of a scan
+_SCALES = 14  # lengths of k in a scan
+_BIASES = 25
+_NESTED_ROUNDS = 4
+_TIE = 1e-12  # losses as close are one
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
 _VANISHING = 0.5  # share of the longest v allowed
 _AGREED = 5e-11  # between two light rules: no other is asked
-_FINENESS, _FINER = 1.25, 1.6  # of light rules that agree so well, the second right to 10^-13 or so
+_NEWTON_ROUNDING = (
+    1e-14  # of what is explained, where steps whose predicted decrease exceeds rounding are over
+)
 
 
 class Minimum(eqx.Module):
     """The least risk, where it is reached, and whether it is reached at all.
 
-    Where `attained` is false the risk is the limit as `k` grows without bound, or `v` as weights vanish, and the
-    overlaps are those of the longest evaluated. `attention` carries the tuned bias.
+    Where it is not `attained` the risk is the limit as `k` grows without bound, or `v` as weights vanish (`result` says
+    which), and the overlaps are those of the longest evaluated. `attention` carries the tuned bias.
     """
+
+    recorded: ClassVar[tuple[str, ...]] = (
+        "risk",
+        "overlaps",
+        "bias",
+        "attained",
+        "result",
+        "converged",
+    )
 
     risk: Estimate
     overlaps: Overlaps
     attention: AbstractAttention
-    attained: bool = eqx.field(static=True)
+    result: Result = eqx.field(static=True, default=Result.CONVERGED)
+
+    @property
+    def bias(self) -> float:
+        """The tuned bias, or the one that is set."""
+        return float(self.attention.bias)
+
+    @property
+    def attained(self) -> bool:
+        """Whether the least risk is that of finite vectors."""
+        return self.result not in (Result.K_DIVERGES, Result.WEIGHTS_VANISH)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the search ended."""
+        return self.result.converged
 
 
 def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> Minimum:
-    """The infimum of the risk over `k` along `k*`, `v` along `v*` and, where it is free, the bias."""
+    """The infimum of the risk over `k` along `k*`, `v` along `v*` and, where it is free, the bias.
+
+    `seed` is that of the Sobol points, for what has no exact engine.
+    """
     return population_minima([task], attention, seed)[0]
 
 
@@ -91,334 +94,320 @@ def population_minima(
 ) -> list[Minimum]:
     """The infimum for each of the tasks, to the last digit what `population_minimum` finds for it alone.
 
-    Each is a lane of compiled code (`vmap`). Eight take little longer than one where the attention is element-wise and
-    analytic, or where there is an accelerator.
+    Tasks of one shape (kind, number of lengths of the law, range of `k`) share compiled code and one call.
     """
-    some = (tasks[start : start + LANES] for start in range(0, len(tasks), LANES))
-    return [found for each in some for found in _side_by_side(each, attention, seed)]
-
-
-def _side_by_side(
-    tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int
-) -> list[Minimum]:
-    problems = [_Problem(task, attention, _searched(task, attention)[0], seed) for task in tasks]
-    ends = _quick_ends(problems, attention) if isinstance(attention, AbstractElementwise) else {}
-    others = [each for index, each in enumerate(problems) if index not in ends]
-    with ThreadPoolExecutor(1) as threads:
-        # Most of a first call is compilation, which leaves the interpreter to others.
-        threads.submit(integrated, [each.finer() for each in others if each.is_light], {})
-        return followed(
-            [
-                each.at_end(ends[index]) if index in ends else each.search()
-                for index, each in enumerate(problems)
-            ]
-        )
-
-
-def _quick_ends(
-    problems: Sequence["_Problem"], attention: AbstractElementwise
-) -> dict[int, Descent]:
-    """The minima that a search compiled whole can find, by their places in the list."""
-    quick = {index: each for index, each in enumerate(problems) if each.is_quick}
-    ends = descents(attention, [each.terrain() for each in quick.values()], _FLAT)
-    found = zip(quick, ends, strict=True)
-    return {index: end for index, end in found if end.ended and not end.falling}
-
-
-def _reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
-    """Lengths of `k` up to which it is integrated, each range at a higher price than the one before."""
-    if not is_exact(task, attention):
-        return (_LONGEST,)
-    if not isinstance(task, AbstractSelected):
-        return _CHEAP, 2 * _CHEAP, _LONGEST
-    if not isinstance(attention, AbstractKernel):
-        return _CHEAP_TABLE, SHARPEST
-    return _CHEAP_TABLE, SHARPEST, STEEPEST, _LONGEST
-
-
-def _searched(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
-    """Those of the lengths that a search visits: the shorter ones cost a light rule little more than no time."""
-    reaches = _reaches(task, attention)
-    if not _is_light(task, attention):
-        return reaches
-    return tuple(reach for reach in reaches if reach >= _LIGHT)
-
-
-def _is_light(task: AbstractTask, attention: AbstractAttention) -> bool:
-    deep = isinstance(task, AbstractSelected) and task.length.longest > _LIGHT_TOKENS
-    return is_exact(task, attention) and attention.analytic and not deep
-
-
-class _Place(NamedTuple):
-    """One `k = m_kk k*` and bias, and `−log(A²/B)` there."""
-
-    m_kk: float
-    bias: float
-    loss: float
-
-
-def _loss(place: _Place) -> float:
-    return place.loss
-
-
-def _loss_of(profile: Correlations) -> float:
-    a, b = map(float, map(np.mean, profile))
-    drowned = not 0 < abs(a) < np.sqrt(LARGEST) * b  # by a v longer than any that is allowed
-    return math.inf if drowned else math.log(b) - 2 * math.log(abs(a))
-
-
-def _least(variance: Any, profile: Correlations) -> Any:
-    """The risk at the best `v`."""
-    return variance - profile.label**2 / profile.power
-
-
-def _best_v(profile: Correlations) -> float:
-    """Its share in `v*`."""
-    return float(np.mean(profile.label) / np.mean(profile.power))
-
-
-class _Pair(NamedTuple):
-    """`A` and `B` by two rules."""
-
-    light: Correlations
-    finer: Correlations
-
-    @property
-    def agree(self) -> bool:
-        """Whether no third rule is needed."""
-        return abs(_least(0.0, self.light) - _least(0.0, self.finer)) < _AGREED
-
-
-def _is_falling(places: list[_Place]) -> bool:
-    """Whether the longest `k` is the best, by more than an attention that ignores the scale of its scores shows."""
-    longest = max(abs(place.m_kk) for place in places)
-    inner = min(place.loss for place in places if abs(place.m_kk) < 0.99 * longest)
-    return min(place.loss for place in places) < inner - _FLAT
+    check_double_precision()
+    for task in tasks:
+        check_problem(task, attention)
+        check_one_head(task, attention)
+    searches = [_Search(task, attention, seed) for task in tasks]
+    unfinished = dict(enumerate(searches))
+    while unfinished:
+        problems = [search.problem() for search in unfinished.values()]
+        places = list(unfinished)
+        for group in group_by_shape(problems):
+            found = map_batch(_run, [problems[at] for at in group])
+            for at, outcome in zip(group, found, strict=True):
+                if unfinished[places[at]].take(outcome):
+                    del unfinished[places[at]]
+    return [search.minimum() for search in searches]
 
 
 class _Problem(NamedTuple):
-    """One attention on one task, for lengths of `k` up to `longest`."""
+    """What a compiled search takes: how to integrate, where to look, and the method."""
 
     task: AbstractTask
     attention: AbstractAttention
-    longest: float
-    seed: int
+    engines: tuple[AbstractEngine, AbstractEngine]
+    lengths: Float[Any, " m"]
+    biases: Float[Any, "m b"]
+    method: Callable[["_Problem"], "_Outcome"]
 
-    def search(self) -> Search[Minimum]:
-        """The infimum over lengths of `k` that are scanned first, and over longer ones while the risk is falling."""
-        problem, places = self, (yield from self.scan(self.lengths))
-        for reach in _searched(self.task, self.attention)[1:]:
-            if not _is_falling(places):
-                break
-            outward = np.geomspace(problem.longest, reach, 7)[1:]
-            problem = problem._replace(longest=reach)
-            places += yield from problem.scan(np.copysign(outward, min(places, key=_loss).m_kk))
-            places.sort(key=lambda place: place.m_kk)
-        if _is_falling(places):
-            return (yield from problem.limit(min(places, key=_loss)))
-        return (yield from problem.polish(places))
+    def profile(self, engine: AbstractEngine, m_kk: Any, bias: Any) -> Correlations:
+        """`A` and `B`."""
+        return engine.profile(self.task, self.attention.with_bias(bias), m_kk)
 
-    def search_plan(self) -> Plan:
-        """How to integrate it many times: a smooth error moves the place of a minimum, but hardly its risk."""
-        if self.is_light:
-            return self.light_plan(self.longest, _FINENESS)
-        return self.plan(self.longest, _ROUGH if self.is_slow else ORDERS[0], _SEARCHING)
+    def loss(self, m_kk: Any, bias: Any) -> Array:
+        """`−log(A²/B)`."""
+        return _loss(self.profile(self.engines[0], m_kk, bias))
 
-    def light_plan(self, longest: float, fineness: float) -> Plan:
-        """How to integrate it by equal steps, up to this length of `k`."""
-        return light_plan(self.task, self.attention, longest, 0.0, longest, fineness)
+    def is_falling(self, losses: Float[Array, " m"]) -> Array:
+        """Whether the longest `k` is the best, by more than an attention that ignores scales shows."""
+        inner = jnp.abs(self.lengths) < 0.99 * jnp.max(jnp.abs(self.lengths))
+        return jnp.min(losses) < jnp.min(jnp.where(inner, losses, jnp.inf)) - _FLAT
 
-    def plan(self, longest: float, order: int, randomisations: int) -> Plan:
-        """How to integrate it once, up to this length of `k`."""
-        return plan(
-            self.task,
-            self.attention,
-            longest,
-            order=order,
-            seed=self.seed,
-            randomisations=randomisations,
+
+class _Outcome(NamedTuple):
+    """Where a search ended, and `A` and `B` there by either engine.
+
+    It is a minimum if it `ended`, and the least of all unless the risk is still `falling` at the longest `k`.
+    """
+
+    m_kk: Any
+    bias: Any
+    profiles: tuple[Correlations, ...]
+    falling: Any
+    ended: Any
+
+
+def _loss(profile: Correlations) -> Array:
+    """`−log(A²/B)`; infinite where the best `v` would be longer than any that is allowed."""
+    a, b = jnp.abs(jnp.mean(profile.label)), jnp.mean(profile.power)
+    sound = (a > 0) & (a < np.sqrt(LARGEST) * b) & jnp.isfinite(b)
+    a, b = (jnp.where(sound, each, 1.0) for each in (a, b))
+    return jnp.where(sound, jnp.log(b) - 2.0 * jnp.log(a), jnp.inf)
+
+
+def _run(problem: _Problem) -> _Outcome:
+    return problem.method(problem)
+
+
+class _Scan(NamedTuple):
+    """A scan of lengths that turns into Brent's method after the last, and then asks the other engine."""
+
+    at: Any
+    losses: Float[Array, " m"]
+    brent: Bracket
+    profiles: tuple[Correlations, ...]
+
+
+def _search_length(problem: _Problem) -> _Outcome:
+    """Over the length of `k`, at a fixed bias: a scan, then Brent's method from the best.
+
+    The integral stands once in the compiled program, which takes most of the time of a first answer; so the scan, the
+    descent and the last call, with the second engine where it has the shape of the first, are one loop.
+    """
+    lengths, bias, (first, second) = problem.lengths, problem.biases[0, 0], problem.engines
+    alike = jax.tree.structure(first) == jax.tree.structure(second) and all(
+        jnp.shape(a) == jnp.shape(b)
+        for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    )
+
+    def begun(losses: Float[Array, " m"]) -> Bracket:
+        ties = losses <= jnp.min(losses) + _TIE
+        row = jnp.argmax(jnp.where(ties, jnp.where(lengths < 0, 1.0, 2.0), 0.0))
+        low, high = (
+            lengths[jnp.maximum(row - 1, 0)],
+            lengths[jnp.minimum(row + 1, lengths.size - 1)],
+        )
+        return bracket(low, lengths[row], high, losses[row])
+
+    def step(now: _Scan) -> _Scan:
+        scanning, descending = now.at < lengths.size, now.brent.unfinished
+        proposed = now.brent.proposed()
+        ahead = jnp.where(descending, proposed.x + proposed.step, now.brent.x)
+        m_kk = jnp.where(scanning, lengths[jnp.minimum(now.at, lengths.size - 1)], ahead)
+        last = ~scanning & ~descending
+        engine = first
+        if alike:
+            engine = jax.tree.map(lambda a, b: jnp.where(last, b, a), first, second)
+        profile = problem.profile(engine, m_kk, bias)
+        loss = _loss(profile)
+        losses = jnp.where(scanning, now.losses.at[now.at].set(loss), now.losses)
+        updated = proposed.updated(loss)
+        moved = descending & (updated.x == ahead)
+        brent = jax.tree.map(
+            lambda begin, go_on, stay: jnp.where(
+                scanning, begin, jnp.where(descending, go_on, stay)
+            ),
+            begun(losses),
+            updated,
+            now.brent,
+        )
+        here = scanning & (loss <= jnp.min(losses)) | ~scanning & moved
+        return _Scan(
+            jnp.where(scanning, now.at + 1, now.at + last),
+            losses,
+            brent,
+            (_where(here, profile, now.profiles[0]), profile),
         )
 
-    def finer(self) -> Integrals:
-        """Such as a risk up to a moderate length is reported with, nowhere yet."""
-        return self.wanted(self.light_plan(_LIGHT, _FINER), [])
+    empty = jax.eval_shape(lambda: problem.profile(first, lengths[0], bias))
+    none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), empty)
+    losses = jnp.full(lengths.size, jnp.inf)
+    start = _Scan(jnp.asarray(0), losses, begun(losses), (none, none))
+    end = jax.lax.while_loop(lambda now: now.at <= lengths.size, step, start)
+    m_kk, profiles = end.brent.x, end.profiles
+    if not alike:
+        profiles = profiles[0], problem.profile(second, m_kk, bias)
+    return _Outcome(m_kk, bias, profiles, problem.is_falling(end.losses), jnp.asarray(True))
 
-    def wanted(self, how: Plan, places: Sequence[tuple[float, float]]) -> Integrals:
-        """`A` and `B` by this rule, at these places."""
-        return Integrals(known_of(self.task, self.attention, how), places)
 
-    @property
-    def is_light(self) -> bool:
-        """Whether a light rule serves lengths up to the longest."""
-        reach = STEEPEST if isinstance(self.task, AbstractSelected) else _LIGHT
-        return _is_light(self.task, self.attention) and self.longest <= reach
+def _where(condition: Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
-    @property
-    def is_slow(self) -> bool:
-        """Whether an integral takes seconds, as without a table of fields."""
-        return isinstance(self.task, AbstractSelected) and self.longest > STEEPEST
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether a search for an element-wise attention can be compiled whole: not where a selection is too sharp."""
-        sharpness = float(getattr(self.task, "sharpness", 0.0))
-        return self.is_light and (sharpness <= self.longest or np.isinf(sharpness))
+def _search_pair(problem: _Problem) -> _Outcome:
+    """Over the length of `k` and the bias: a scan of both, then Newton's method."""
+    losses, start = _scan_pairs(problem)
+    reach = jnp.stack([jnp.max(jnp.abs(problem.lengths)), jnp.inf])
+    (m_kk, bias), ended = minimise_pair(lambda at: problem.loss(*at), start, reach)
+    return _outcome(problem, m_kk, bias, losses, ended)
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """Lengths of `k` that are scanned first."""
-        negative = -np.geomspace(self.longest, 0.1, 4)
-        return np.concatenate([negative, [0.0], np.geomspace(0.02, self.longest, _SCALES)])
 
-    def terrain(self) -> Terrain:
-        """What a search takes that is compiled whole."""
-        biases = [self.thresholds(m_kk) for m_kk in self.lengths.tolist()]
-        grids = (fields_of(self.task, self.longest, fine) for fine in (_FINENESS, _FINER))
-        return Terrain(self.lengths, np.array(biases), *grids)
+def _search_nested(problem: _Problem) -> _Outcome:
+    """The same by Brent's method, with the best bias at each length of `k`: slower, but without derivatives."""
+    losses, start = _scan_pairs(problem)
+    lengths, biases = problem.lengths, problem.biases
 
-    def at_end(self, end: Descent) -> Search[Minimum]:
-        """The minimum to which such a search came."""
-        pair = _Pair(end.light, end.finer)
-        if not pair.agree:
-            pair = yield from self.panels(_Place(end.m_kk, end.bias, math.nan))
-        risk, m_vv = self.by_two_rules(pair)
-        short = SHORT * (float(self.task.label_variance) - float(risk))
-        risk = Estimate(risk.value, risk.error + short)
-        return self.minimum(end.m_kk, end.bias, risk, m_vv)
+    def descend(_: int, at: Float[Array, " 2"]) -> Float[Array, " 2"]:
+        """Between the neighbours of the nearest length and bias of the scan, which may not be those of the best."""
+        row = jnp.argmin(jnp.abs(lengths - at[0]))
+        spacing = 1.5 * jnp.abs(biases[row, 0] - biases[row, -1]) / (biases.shape[1] - 1)
+        best = partial(_best_bias, problem, at[1], spacing)
+        low, high = (lengths[jnp.clip(row + side, 0, lengths.size - 1)] for side in (-1, 1))
+        m_kk, _ = minimise_scalar(lambda m_kk: best(m_kk)[1], low, at[0], high, best(at[0])[1])
+        return jnp.stack([m_kk, best(m_kk)[0]])
 
-    def scan(self, lengths: np.ndarray) -> Search[list[_Place]]:
-        """The best bias of a grid at each length of `k`."""
-        grid = [(m_kk, bias) for m_kk in lengths.tolist() for bias in self.thresholds(m_kk)]
-        profiles = yield self.wanted(self.search_plan(), grid)
-        tried = [_Place(*at, _loss_of(here)) for at, here in zip(grid, profiles, strict=True)]
-        return [
-            min(same_length, key=lambda place: (round(place.loss, 12), abs(place.bias)))
-            for _, same_length in groupby(tried, key=lambda place: place.m_kk)
-        ]
+    m_kk, bias = jax.lax.fori_loop(0, _NESTED_ROUNDS, descend, start)
+    return _outcome(problem, m_kk, bias, losses, jnp.asarray(True))
 
-    def thresholds(self, m_kk: float) -> list[float]:
+
+def _scan_pairs(problem: _Problem) -> tuple[Float[Array, " m"], Float[Array, " 2"]]:
+    """The least loss at each length, and the length and bias of the least: of equal ones the least bias, along `k*`."""
+    lengths, biases = problem.lengths, problem.biases
+    pairs = jnp.repeat(lengths, biases.shape[1]), biases.ravel()
+    losses = jax.lax.map(lambda pair: problem.loss(*pair), pairs)
+    ties = losses <= jnp.min(losses) + _TIE
+    against = jnp.abs(pairs[1]) + 1e-6 * (pairs[0] < 0)
+    best = jnp.argmin(jnp.where(ties, against, jnp.inf))
+    place = jnp.stack([pairs[0][best], pairs[1][best]])
+    return jnp.min(losses.reshape(biases.shape), 1), place
+
+
+def _outcome(problem: _Problem, m_kk: Any, bias: Any, losses: Array, ended: Array) -> _Outcome:
+    profiles = tuple(problem.profile(engine, m_kk, bias) for engine in problem.engines)
+    return _Outcome(m_kk, bias, profiles, problem.is_falling(losses), ended)
+
+
+def _best_bias(problem: _Problem, bias: Any, radius: Any, m_kk: Any) -> tuple[Array, Array]:
+    """The bias of least loss within a radius, at one length of `k`, and that loss."""
+    loss = partial(problem.loss, m_kk)
+    return minimise_scalar(loss, bias - radius, bias, bias + radius, loss(bias))
+
+
+def _along(problem: _Problem) -> tuple[Array, tuple[Correlations, ...]]:
+    """The best bias at each length of `k`, each search starting from the last, and the profiles there."""
+
+    def at(bias: Array, m_kk: Array) -> tuple[Array, Any]:
+        if problem.attention.free_bias:
+            radius = jnp.maximum(1.0, jnp.abs(bias) / 3.0)
+            bias, _ = _best_bias(problem, bias, radius, m_kk)
+        profiles = tuple(problem.profile(engine, m_kk, bias) for engine in problem.engines)
+        return bias, (bias, profiles)
+
+    return jax.lax.scan(at, problem.biases[0, 0], problem.lengths)[1]
+
+
+class _Search:
+    """The search for one task: ranges of `k` one after another while the risk is falling at the longest."""
+
+    def __init__(self, task: AbstractTask, attention: AbstractAttention, seed: int):
+        self.task, self.attention, self.seed = task, attention, seed
+        self.reach, *self.longer = reaches(task, attention)
+        # With a bias to tune, weak signals do best at tiny lengths and a bias that these show.
+        tiny = [1e-6, 1e-4, 2e-3] if attention.free_bias else []
+        outward = np.geomspace(0.02, self.reach, _SCALES)
+        self.lengths = np.concatenate([-np.geomspace(self.reach, 0.1, 4), [0.0], tiny, outward])
+        self.light, self.method = True, _search_length
+        if attention.free_bias:
+            newton = attention.analytic and is_exact(task, attention)
+            self.method = _search_pair if newton else _search_nested
+
+    def problem(self) -> _Problem:
+        """What to compute next."""
+        self.plan = search_plan(self.task, self.attention, self.reach, self.seed, self.light)
+        return self._arrays(self.lengths, np.array([self._biases(m) for m in self.lengths]))
+
+    def _arrays(self, lengths: np.ndarray, biases: np.ndarray) -> _Problem:
+        problem = _Problem(
+            self.task, self.attention, self.plan.engines, lengths, biases, self.method
+        )
+        return jax.tree.map(
+            lambda leaf: np.asarray(leaf, float) if eqx.is_array_like(leaf) else leaf, problem
+        )
+
+    def _biases(self, m_kk: float) -> np.ndarray:
         """Biases that put the threshold of an attention anywhere between below all tokens and above them."""
         if not self.attention.free_bias:
-            return [float(getattr(self.attention, "bias", 0.0))]
-        field = float(getattr(self.task, "shift", 0.0)) + 6.0
-        highest = abs(m_kk) * field + np.log(float(self.task.length.longest)) + 6.0
-        return np.linspace(6.0, -highest, BIASES).tolist()
+            return np.array([float(self.attention.bias)])
+        log_length = math.log(float(self.task.length.longest))
+        field = float(self.task.relevant_field) + max(6.0, math.sqrt(2.0 * log_length) + 1.0)
+        return np.linspace(6.0, -(abs(m_kk) * field + log_length + 6.0), _BIASES)
 
-    def polish(self, places: list[_Place]) -> Search[Minimum]:
-        """The local minimum around the best place of a scan."""
-        start = min(places, key=_loss)
-        lengths = [place.m_kk for place in places]
-        at = lengths.index(start.m_kk)
-        spacing = lengths[min(at + 1, len(lengths) - 1)] - lengths[max(at - 1, 0)]
-        best_bias = self.best_bias(start.bias)
+    def take(self, outcome: _Outcome) -> bool:
+        """Whether the search is over; else it goes on with a longer `k`, or by a slower method."""
+        self.outcome = outcome
+        if outcome.falling and self.longer:
+            before, (self.reach, *self.longer) = self.reach, self.longer
+            outward = np.append([0.5 * before], np.geomspace(before, self.reach, 7))
+            self.lengths = np.sort(np.copysign(outward, outcome.m_kk))
+            return False
+        if not outcome.falling and not outcome.ended:
+            self.method = _search_nested
+            return False
+        if not outcome.falling and self.plan.value == 0:
+            coarse, fine = (_explained(profile) for profile in outcome.profiles)
+            self.light = abs(coarse - fine) < _AGREED
+            return self.light
+        return True
 
-        def best(m_kk: float) -> Search[_Place]:
-            return best_bias(max(-self.longest, min(self.longest, m_kk)))
+    def minimum(self) -> Minimum:
+        """The minimum, or the infimum."""
+        if self.outcome.falling:
+            return self._limit()
+        m_kk, bias = float(self.outcome.m_kk), float(self.outcome.bias)
+        risk, m_vv = self._risk(self.outcome.profiles)
+        result = Result.CONVERGED if self.task.spread == 1.0 else Result.ON_MANIFOLD
+        if abs(m_vv) > _VANISHING * math.sqrt(LARGEST):
+            # Only the limit to v is in the way: the infimum lies between this risk and what no attention can beat.
+            result = Result.WEIGHTS_VANISH
+            lowest = float(floor(self.task, self.attention))
+            risk = Estimate(risk.value, risk.error + max(0.0, float(risk) - lowest), risk.kind)
+        return Minimum(risk, aligned(m_kk, m_vv), self.attention.with_bias(bias), result)
 
-        def loss(m_kk: float) -> Search[float]:
-            return (yield from best(m_kk)).loss
-
-        m_kk, _ = yield from polish(loss, start.m_kk, spacing / 4)
-        place = yield from best(m_kk)
-        return self.minimum(place.m_kk, place.bias, *(yield from self.risk(place)))
-
-    def minimum(self, m_kk: float, bias: float, risk: Estimate, m_vv: float) -> Minimum:
-        """A minimum at this place, unless weights vanish there and only the limit to `v` is in the way.
-
-        Then the infimum is not attained, and lies between this risk and what no attention of its kind can beat.
-        """
-        vanishing = abs(m_vv) > _VANISHING * math.sqrt(LARGEST)
-        if vanishing:
-            risk = Estimate(risk.value, risk.error + max(0.0, float(risk) - self.floor()))
-        return Minimum(risk, aligned(m_kk, m_vv), self.attention.with_bias(bias), not vanishing)
-
-    def floor(self) -> float:
-        """What no attention of this kind can beat."""
-        task = self.task
-        alone = isinstance(self.attention, AbstractElementwise)
-        if alone and isinstance(task, AbstractPlanted | AbstractSelected):
-            return elementwise_floor(task)
-        return float(bayes_risk(task))
-
-    def best_bias(self, bias: float) -> Callable[[float], Search[_Place]]:
-        """The place of the best bias as a function of the length of `k`, each search starting from the last."""
-        nowhere = self.wanted(self.search_plan(), [])
-
-        def loss(m_kk: float, bias: float) -> Search[float]:
-            return _loss_of(*(yield nowhere._replace(places=[(m_kk, bias)])))
-
-        def place(m_kk: float) -> Search[_Place]:
-            nonlocal bias
-            if not self.attention.free_bias:
-                return _Place(m_kk, bias, (yield from loss(m_kk, bias)))
-            radius = max(1.0, abs(bias) / 10)
-            bias, lowest = yield from polish(partial(loss, m_kk), bias, radius)
-            return _Place(m_kk, bias, lowest)
-
-        return place
-
-    def risk(self, place: _Place) -> Search[tuple[Estimate, float]]:
+    def _risk(self, profiles: tuple[Correlations, ...]) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
-        variance = self.task.label_variance
+        variance, (a, b) = float(self.task.label_variance), profiles[self.plan.value]
+        m_vv = float(np.mean(a) / np.mean(b))
         if not is_exact(self.task, self.attention):
-            points = yield from self.profile(place, ORDERS[-1])
-            m_vv = _best_v(points)
             # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
-            return across(variance - 2 * m_vv * points.label + m_vv**2 * points.power), m_vv
-        if self.is_light and abs(place.m_kk) <= self.longest:
-            # One reach for all but the longest, since it was compiled meanwhile.
-            reach = _LIGHT if abs(place.m_kk) <= _LIGHT else self.longest
-            light = yield from self.integrated(place, self.search_plan())
-            finer = yield from self.integrated(place, self.light_plan(reach, _FINER))
-            pair = _Pair(light, finer)
-            if pair.agree:
-                return self.by_two_rules(pair)
-        return self.by_two_rules((yield from self.panels(place)))
+            return across(variance - 2.0 * m_vv * a + m_vv**2 * b), m_vv
+        other = variance - _explained(profiles[1 - self.plan.value])
+        risk = compared(other, variance - float(a**2 / b))
+        rounding = _NEWTON_ROUNDING * float(a**2 / b) if self.method is _search_pair else 0.0
+        return Estimate(risk.value, risk.error + rounding, risk.kind), m_vv
 
-    def by_two_rules(self, pair: _Pair) -> tuple[Estimate, float]:
-        """The same from `A` and `B` by two rules."""
-        variance = self.task.label_variance
-        coarse, fine = (_least(variance, each) for each in pair)
-        return compared(coarse, fine), _best_v(pair.finer)
-
-    def panels(self, place: _Place) -> Search[_Pair]:
-        """`A` and `B` by rules that serve at any length of `k`."""
-        hard = isinstance(self.task, AbstractSelected) and np.isinf(self.task.sharpness)
-        orders = (_ROUGH, ORDERS[0]) if self.is_slow and not hard else ORDERS
-        light = yield from self.profile(place, orders[0])
-        return _Pair(light, (yield from self.profile(place, orders[1])))
-
-    def profile(self, place: _Place, order: int) -> Search[Correlations]:
-        """`A` and `B` by a rule of this order."""
-        reaches = _searched(self.task, self.attention)
-        reach = next((reach for reach in reaches if reach >= abs(place.m_kk)), self.longest)
-        return (yield from self.integrated(place, self.plan(reach, order, _REPORTING)))
-
-    def integrated(self, place: _Place, how: Plan) -> Search[Correlations]:
-        """`A` and `B` at one place."""
-        return (yield self.wanted(how, [place[:2]]))[0]
-
-    def limit(self, end: _Place) -> Search[Minimum]:
+    def _limit(self) -> Minimum:
         """The risk at longer `k` than can be integrated: its minimum there, or its limit.
 
         From a polynomial in `1/|k|`; with random points, whose noise that would magnify, from the longest `k` alone.
         """
-        lengths = self.longest / np.sqrt(2.0) ** np.arange(_EXTRAPOLATED)
-        signed = np.copysign(lengths, end.m_kk).tolist()
-        best, places, risks = self.best_bias(end.bias), [], []
-        for m_kk in signed:
-            places.append((yield from best(m_kk)))
-            risks.append((yield from self.risk(places[-1])))
+        lengths = self.reach / np.sqrt(2.0) ** np.arange(_EXTRAPOLATED)
+        signed = np.copysign(lengths, self.outcome.m_kk)
+        problem = self._arrays(signed, np.full((_EXTRAPOLATED, 1), float(self.outcome.bias)))
+        (found,) = map_batch(_along, [problem])
+        biases, profiles = found
+        risks = [
+            self._risk(jax.tree.map(lambda leaf: leaf[at], profiles))  # noqa: B023
+            for at in range(_EXTRAPOLATED)
+        ]
         estimates, m_vv = [risk for risk, _ in risks], risks[0][1]
-        overlaps, attention = aligned(signed[0], m_vv), self.attention.with_bias(places[0].bias)
+        overlaps, attention = aligned(signed[0], m_vv), self.attention.with_bias(float(biases[0]))
         if not is_exact(self.task, self.attention):
             step = abs(float(estimates[0].value - estimates[2].value))  # from half the length
-            value = Estimate(estimates[0].value, estimates[0].error + step)
-            return Minimum(value, overlaps, attention, False)
+            last = estimates[0]
+            limit = Estimate(last.value, last.error + step, last.kind)
+            return Minimum(limit, overlaps, attention, Result.K_DIVERGES)
         inverses = np.linspace(0.0, 1.0 / lengths[0], 101)
         curve = [extrapolate(lengths, estimates, 1.0 / x if x else np.inf) for x in inverses]
         least = int(np.argmin([point.value for point in curve]))
         if curve[least].value > curve[0].value - curve[0].error - curve[least].error:
-            return Minimum(curve[0], overlaps, attention, False)
-        m_kk = float(np.copysign(1.0 / inverses[least], end.m_kk))
-        return Minimum(curve[least], aligned(m_kk, m_vv), attention, True)
+            return Minimum(curve[0], overlaps, attention, Result.K_DIVERGES)
+        m_kk = float(np.copysign(1.0 / inverses[least], signed[0]))
+        return Minimum(curve[least], aligned(m_kk, m_vv), attention)
+
+
+def _explained(profile: Correlations) -> float:
+    """`A²/B`."""
+    return float(np.mean(profile.label) ** 2 / np.mean(profile.power))

@@ -1,6 +1,6 @@
 """The population risk at any overlaps, `E[(y − σ(χ)·z)²]`, noise included (section 4)."""
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import equinox as eqx
@@ -9,159 +9,20 @@ import numpy as np
 
 from .._check import is_traced, refuse
 from .._results import Estimate
-from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
+from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
-from ..numerics.gaussian import AnyRule, Rule, rounded_up, rule_for, trapezoid_for
 from ..numerics.qmc import across
-from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, AbstractWeighted
-from . import general, planted, selected
-from .correlations import Correlations
-from .overlaps import Overlaps, aligned
-from .teacher import Selection, light_selection, selection
+from ..tasks import AbstractTask, AbstractWeighted
+from .engines import AbstractEngine
+from .overlaps import Overlaps
+from .plan import ORDERS, is_exact, plan, steepest, weighted_engine
 
-ORDERS = (8, 12)  # the value is that of the last; their difference is the error
 # The finer rule is far better where convergence is geometric, but little better at a kink.
 _CAUTION = 2.0
 ROUNDING = 4e-15  # of a sum over the nodes of a rule, relative to the largest term
-DEFAULT_SCALE = 8.0  # of the scores, where the overlaps are traced and cannot be looked at
-
-_LIGHT_ORDER = 6
-_PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
-
-# A selected task tabulates fields for scores that change by up to this much per unit of field: at any overlaps, and
-# for a kernel at aligned ones, which beyond it is integrated without a table. All else is extrapolated.
-SHARPEST, STEEPEST = 16.0, 32.0
-# Below this ratio of score to its own noise, a kink of the kernel is smooth in the field.
-_BLURRED = 4.0
-
-
-class Plan(eqx.Module):
-    """Everything about an integral that does not depend on the overlaps: build it once, compile, reuse."""
-
-    rule: AnyRule = eqx.field(static=True)
-    noise_rule: AnyRule | None = eqx.field(static=True, default=None)
-    hard: bool = eqx.field(static=True, default=False)
-    table: Selection | None = None
-    points: tuple[Any, ...] | None = None
-
-
-def is_exact(task: AbstractTask, attention: AbstractAttention) -> bool:
-    """Whether the risk comes from deterministic quadrature rather than from random points."""
-    structured = isinstance(attention, AbstractKernel | AbstractElementwise)
-    return structured and isinstance(task, AbstractPlanted | AbstractSelected)
-
-
-def plan(
-    task: AbstractTask,
-    attention: AbstractAttention,
-    scale: float = DEFAULT_SCALE,
-    sharpness: float = np.inf,
-    order: int = ORDERS[0],
-    seed: int = 0,
-    randomisations: int = general.RANDOMISATIONS,
-) -> Plan:
-    """A plan for scores of standard deviation up to `scale`.
-
-    `sharpness`, the change of a score per unit of its teacher field over the width of its own noise, matters to
-    selected tasks; it is at most `scale` where a kernel does the blurring, and less where noise does.
-    """
-    if not is_exact(task, attention):
-        return Plan(Rule(), points=general.draw(task, seed, randomisations))
-    vanishes = isinstance(attention, AbstractKernel) and attention.vanishes
-    rule = rule_for(scale * float(getattr(task, "spread", 1.0)), order, _PINCH if vanishes else 0)
-    if not isinstance(task, AbstractSelected):
-        return Plan(rule)
-    if isinstance(attention, AbstractKernel) and np.isinf(sharpness) and scale > STEEPEST:
-        return Plan(rule, hard=bool(np.isinf(task.sharpness)))
-    pinched = vanishes and sharpness > _BLURRED
-    cells = _cells(min(scale, sharpness))
-    table = selection(float(task.sharpness), int(task.length.longest), order, cells, pinched)
-    return Plan(rule, table=table)
-
-
-def light_plan(
-    task: AbstractTask,
-    attention: AbstractAttention,
-    scale: float,
-    noise: float,
-    sharpness: float,
-    fineness: float = 1.0,
-) -> Plan:
-    """A plan at a fraction of the price, right to some 10^-8, for what calls the risk thousands of times.
-
-    For scores of standard deviation up to `scale`, that change by up to `sharpness` per unit of their teacher field,
-    which leaves up to `noise` of them.
-    """
-    if not is_exact(task, attention):
-        raise refuse(
-            "attention", attention.name, "one whose risk on this task is exact and has derivatives"
-        )
-    if not attention.analytic:
-        return plan(task, attention, scale, sharpness, int(np.ceil(_LIGHT_ORDER * fineness)))
-    longest, spread = int(task.length.longest), float(getattr(task, "spread", 1.0))
-    shift = 0.0
-    if isinstance(task, AbstractPlanted) and isinstance(attention, AbstractKernel):
-        shift = scale * rounded_up(float(task.shift))  # the nodes of a transform have to cover it
-    rule = trapezoid_for(scale * max(1.0, spread), shift, longest, fineness)
-    if not isinstance(task, AbstractSelected):
-        return Plan(rule)
-    table = light_selection(float(task.sharpness), longest, sharpness, fineness)
-    return Plan(rule, table=table, noise_rule=trapezoid_for(noise, 0.0, longest, fineness))
-
-
-def _cells(sharpness: float) -> int:
-    """Parts of a bulk panel, a power of two to share compiled code."""
-    return 2 ** (int(np.ceil(min(max(sharpness, 1.0), STEEPEST) / 2)) - 1).bit_length()
-
-
-def correlations(
-    task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps, plan: Plan
-) -> Correlations:
-    """`E[y σ·z]` and `E[(σ·z)²]` at one set of overlaps; per randomisation where the plan has random points."""
-    if plan.points is not None:
-        return jax.lax.map(
-            lambda points: general.correlations(task, attention, overlaps, points), plan.points
-        )
-    match task, attention:
-        case AbstractPlanted(), AbstractKernel():
-            return planted.kernel_correlations(task, attention, overlaps, plan.rule)
-        case AbstractPlanted(), AbstractElementwise():
-            return planted.elementwise_correlations(task, attention, overlaps, plan.rule)
-        case AbstractSelected(), AbstractKernel() if plan.table is not None:
-            rules = plan.rule, plan.noise_rule or plan.rule
-            return selected.kernel_correlations(task, attention, overlaps, rules, plan.table)
-        case AbstractSelected(), AbstractElementwise() if plan.table is not None:
-            return selected.elementwise_correlations(
-                task, attention, overlaps, plan.rule, plan.table
-            )
-    raise TypeError(f"this plan is not for {type(attention).__name__} on {type(task).__name__}")
-
-
-def profile(
-    task: AbstractTask, attention: AbstractAttention, m_kk: Any, plan: Plan
-) -> Correlations:
-    """`A` and `B`: the correlations at `k = m_kk k*`, `v = v*`."""
-    match task, attention:
-        case AbstractPlanted(), AbstractKernel():
-            return planted.kernel_profile(task, attention, m_kk, plan.rule)
-        case AbstractSelected(), AbstractElementwise() if plan.table is not None:
-            return selected.elementwise_profile(task, attention, m_kk, plan.rule, plan.table)
-        case AbstractSelected(), AbstractKernel() if plan.table is not None:
-            return selected.kernel_profile(task, attention, m_kk, plan.rule, plan.table)
-        case AbstractSelected(), AbstractKernel() if isinstance(plan.rule, Rule):
-            return selected.sharp_kernel_profile(task, attention, m_kk, plan.rule, plan.hard)
-    return correlations(task, attention, aligned(m_kk), plan)
-
-
-def risk(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps, plan: Plan) -> Any:
-    """The risk, to be compiled and differentiated; per randomisation where the plan has random points."""
-    label, power = correlations(task, attention, overlaps, plan)
-    return task.label_variance - 2.0 * label + power
-
-
-_risk = eqx.filter_jit(risk)
-compiled_correlations = eqx.filter_jit(correlations)
-compiled_profile = eqx.filter_jit(profile)
+_ANY_SCALE = 1e3  # of scores, where overlaps are traced by jit or vmap and cannot be looked at
+_LEAST_NOISE = 1e-9  # of scores that are not those of an aligned `k`, or are differentiated
+_MODERATE_SLOPE = 8.0  # of scores on a selected task, likewise
 
 
 def population_risk(
@@ -170,58 +31,107 @@ def population_risk(
     """The risk of the predictor with these overlaps, and its error.
 
     Deterministic quadrature for normalised kernels and element-wise attentions on planted and selected tasks, where
-    the error is the difference between two rules; scrambled Sobol points (from `seed`) for all else, where it is one
-    standard error. Under a jax transformation of the overlaps a rule for scores of moderate scale is used.
+    the error is a bound, from the difference between two rules; scrambled Sobol points (from `seed`) for all else,
+    where it is a standard error. `jax.grad` uses the rule for the overlaps at hand. Inside `jit` or `vmap`, where their
+    values are not known, planted tasks are exact at any overlaps, selected tasks for `|m_kk| ≤ 8`.
     """
-    if any(is_traced(leaf) for leaf in jax.tree.leaves(overlaps)):
-        return estimate(
-            lambda order: risk(task, attention, overlaps, _moderate_plan(task, attention, order))
-        )
+    check_problem(task, attention)
+    _check_overlaps(task, attention, overlaps)
+    if isinstance(task, AbstractWeighted):
+        weighted_engine(task, seed)
     if not is_exact(task, attention):
-        check_weight(task, seed)
-        how = plan(task, attention, seed=seed)
-        return across(_risk(*as_arrays((task, attention, overlaps, how))))
-    steep = abs(float(overlaps.m_kk)) / max(1.0, own_noise(overlaps))
-    untabled = isinstance(attention, AbstractKernel) and is_aligned(overlaps)
-    if isinstance(task, AbstractSelected) and steep > SHARPEST and not untabled:
-        return _extrapolated(task, attention, overlaps)
-    return _exact_risk(task, attention, overlaps)
+        engine = plan(task, attention, _ANY_SCALE, seed=seed)
+        return across(compiled_risk(*as_arrays((engine, task, attention, overlaps))))
+    here = jax.lax.stop_gradient(overlaps)  # under `jax.grad` alone these are numbers
+    if any(is_traced(leaf) for leaf in jax.tree.leaves(here)):
+        return _by_two_orders(
+            task, attention, overlaps, _ANY_SCALE, _MODERATE_SLOPE, _MODERATE_SLOPE
+        )
+    traced = any(is_traced(leaf) for leaf in jax.tree.leaves(overlaps))
+    aligned = is_aligned(here) and not traced
+    scale, slope = math.sqrt(float(here.q_kk)), abs(float(here.m_kk))
+    noise = math.sqrt(max(float(here.q_kk) - slope**2, 0.0))
+    longest = steepest(task, attention, aligned) * max(1.0, noise)
+    if slope <= longest:
+        noise = 0.0 if aligned else max(noise, _LEAST_NOISE)
+        return _by_two_orders(task, attention, overlaps, scale, noise, slope, aligned)
+    if traced:
+        raise refuse("m_kk", f"{slope:g}", f"at most {longest:g} where it is differentiated")
+    lengths = longest / slope / np.sqrt(2.0) ** np.arange(5)
+    return extrapolate(
+        lengths,
+        [population_risk(task, attention, overlaps.stretched(each)) for each in lengths],
+        1.0,
+    )
 
 
-def _moderate_plan(task: AbstractTask, attention: AbstractAttention, order: int) -> Plan:
-    """For overlaps that cannot be looked at."""
-    return plan(task, attention, DEFAULT_SCALE, DEFAULT_SCALE, order)
-
-
-def _exact_risk(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps) -> Estimate:
-    task_, attention_, overlaps_ = as_arrays((task, attention, overlaps))
-    scale, noise = float(np.sqrt(overlaps.q_kk)), own_noise(overlaps)
-    sharpness = abs(float(overlaps.m_kk)) / noise if noise > 0 else np.inf
+def _by_two_orders(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    overlaps: Overlaps,
+    scale: float,
+    noise: float,
+    slope: float,
+    aligned: bool = False,
+) -> Estimate:
+    """The risk by panels of two orders, for scores within this range."""
 
     def at(order: int) -> Any:
-        plan_ = as_arrays(plan(task, attention, scale, sharpness, order))
-        if not is_aligned(overlaps):
-            return _risk(task_, attention_, overlaps_, plan_)
-        a, b = map(float, compiled_profile(task_, attention_, overlaps_.m_kk, plan_))
+        engine = plan(task, attention, scale, noise, slope, order)
+        arrays = as_arrays((engine, task, attention, overlaps))
+        if not aligned:
+            return compiled_risk(*arrays)
+        a, b = map(float, compiled_profile(*arrays[:3], arrays[3].m_kk))
         return task.label_variance - 2.0 * overlaps.m_vv * a + overlaps.q_vv * b
 
-    return estimate(at)
+    return compared(*map(at, ORDERS))
+
+
+@eqx.filter_jit
+def compiled_risk(
+    engine: AbstractEngine, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
+) -> Any:
+    """The risk; per randomisation where the engine has random points."""
+    return engine.risk(task, attention, overlaps)
+
+
+@eqx.filter_jit
+def compiled_profile(
+    engine: AbstractEngine, task: AbstractTask, attention: AbstractAttention, m_kk: Any
+) -> Any:
+    """`A` and `B` at `k = m_kk k*`."""
+    return engine.profile(task, attention, m_kk)
+
+
+def check_problem(task: Any, attention: Any) -> None:
+    """Refuse what is no task or no attention."""
+    if not isinstance(task, AbstractTask):
+        raise refuse("task", repr(task), "a task, such as SpikedSLR(nu=5.0, length=10)")
+    if not isinstance(attention, AbstractAttention):
+        raise refuse("attention", repr(attention), "an attention, such as Softmax()")
+
+
+def check_one_head(task: AbstractTask, attention: AbstractAttention) -> None:
+    """Refuse several key vectors or features, where only one of each is searched."""
+    if attention.keys != 1:
+        raise refuse("attention", f"(with {attention.keys} keys)", "one of a single key vector")
+    if task.features != 1:
+        raise refuse("task", f"(with {task.features} features)", "one of a single feature")
+
+
+def _check_overlaps(task: AbstractTask, attention: AbstractAttention, overlaps: Any) -> None:
+    if not isinstance(overlaps, Overlaps):
+        raise refuse("overlaps", type(overlaps).__name__, "of type Overlaps")
+    shape, needed = np.shape(overlaps.M), (attention.keys + 1, task.features + 1)
+    if shape != needed:
+        allowed = f"{needed[0]}×{needed[1]} for this attention on this task"
+        raise refuse("M", f"(of shape {shape})", allowed)
 
 
 def is_aligned(overlaps: Overlaps) -> bool:
     """Whether `k` is exactly along `k*`, and `v` has no share in `k*` or `k`."""
     crossed = overlaps.m_kv or overlaps.m_vk or overlaps.q_kv
-    return not crossed and abs(overlaps.q_kk - overlaps.m_kk**2) <= 1e-14 * overlaps.q_kk
-
-
-def own_noise(overlaps: Overlaps) -> float:
-    """Standard deviation of a score given its teacher field."""
-    return float(np.sqrt(max(float(overlaps.q_kk - overlaps.m_kk**2), 0.0)))
-
-
-def estimate(at_order: Callable[[int], Any]) -> Estimate:
-    """The value at the finer order, with its distance from the coarser as error."""
-    return compared(*(at_order(order) for order in ORDERS))
+    return not crossed and bool(abs(overlaps.q_kk - overlaps.m_kk**2) <= 1e-14 * overlaps.q_kk)
 
 
 def compared(coarse: Any, fine: Any) -> Estimate:
@@ -229,14 +139,6 @@ def compared(coarse: Any, fine: Any) -> Estimate:
     if not is_traced(fine):
         coarse, fine = float(coarse), float(fine)
     return Estimate(fine, _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine)))
-
-
-def _extrapolated(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps) -> Estimate:
-    """The risk of a `k` too long for a table of fields, from shorter ones: a polynomial in their inverse length."""
-    start = SHARPEST / abs(float(overlaps.m_kk))
-    lengths = start / np.sqrt(2.0) ** np.arange(5)
-    estimates = [_exact_risk(task, attention, overlaps.stretched(length)) for length in lengths]
-    return extrapolate(lengths, estimates, 1.0)
 
 
 def extrapolate(lengths: np.ndarray, estimates: list[Estimate], target: float) -> Estimate:
@@ -257,12 +159,3 @@ def extrapolate(lengths: np.ndarray, estimates: list[Estimate], target: float) -
     value = float(fine @ values)
     step = abs(value - float(coarse @ values[:-1]))
     return Estimate(value, _CAUTION * step + float(np.abs(fine) @ errors))
-
-
-def check_weight(task: AbstractTask, seed: int) -> None:
-    """Refuse a weighted task whose weight does not have mean one."""
-    if not isinstance(task, AbstractWeighted):
-        return
-    tilt = across(general.mean_tilt(task, general.draw(task, seed))[0])
-    if not abs(tilt.value - 1.0) <= 6.0 * tilt.error + 1e-6:
-        raise refuse("log_weight", f"(E[g] = {tilt})", "the logarithm of a weight with E[g] = 1")

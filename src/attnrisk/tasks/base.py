@@ -33,6 +33,11 @@ class AbstractTask(eqx.Module):
         return 1
 
     @property
+    def relevant_field(self) -> Any:
+        """The mean teacher field of the relevant token, where it is moved by the task."""
+        return 0.0
+
+    @property
     @abstractmethod
     def strength(self) -> Any:
         """The scale of `k` along `k*` at which softmax is the posterior, or one where none is known."""
@@ -45,6 +50,10 @@ class AbstractTask(eqx.Module):
     @abstractmethod
     def log_odds(self, chi: Float[Array, " L"]) -> Float[Array, " L"]:
         """`log g(ε, χ)` of every location `ε`, up to a term common to all."""
+
+    @abstractmethod
+    def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
+        """`log E_ε[g(ε, χ)]`, the density of the fields over that of Gaussian ones."""
 
     def posterior(
         self, chi: Float[Array, " L"], mask: Bool[Array, " L"] | None = None
@@ -81,25 +90,43 @@ class AbstractSamplable(AbstractTask):
         """Tokens as the relevant one is distributed, from plain Gaussian ones; `key` is `k*`."""
 
 
-class AbstractPlanted(AbstractSamplable):
+class AbstractNeedle(AbstractTask):
     """Given the location, tokens are independent, and only the relevant one has a law of its own.
 
-    Its teacher field `χ*` has mean `shift`, and all its fields have standard deviation `spread`.
+    Its teacher key-fields have a mean that is drawn, and all its fields have standard deviation `spread`.
     """
 
+    @property
+    @abstractmethod
+    def shift_uniforms(self) -> int:
+        """How many random numbers decide the shift of the relevant token."""
+
+    @abstractmethod
+    def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
+        """The shift along each feature, from uniform numbers."""
+
+
+class AbstractPlanted(AbstractNeedle, AbstractSamplable):
+    """One feature, along which the relevant token is always moved by `shift`."""
+
     shift: eqx.AbstractVar[Any]
+
+    @property
+    def relevant_field(self) -> Any:
+        return self.shift
 
     @property
     def strength(self) -> Any:
         return self.shift
 
+    def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
+        return jax.nn.logsumexp(self.log_odds(chi) - self.shift**2 / 2) - jnp.log(chi.size)
+
     @property
     def shift_uniforms(self) -> int:
-        """How many random numbers decide the shift of the relevant token."""
         return 0
 
     def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
-        """The shift along each feature, from uniform numbers."""
         return jnp.atleast_1d(jnp.asarray(self.shift))
 
     def location_noise(
@@ -129,6 +156,9 @@ class AbstractSelected(AbstractSamplable):
     def strength(self) -> Any:
         return self.sharpness
 
+    def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
+        return jnp.zeros(())
+
     def location_noise(
         self, uniform: Float[Any, "s 1"], gumbel: Float[Any, "s L"]
     ) -> Float[Any, "s _"]:
@@ -155,6 +185,9 @@ class AbstractWeighted(AbstractTask):
     @property
     def strength(self) -> Any:
         return 1.0
+
+    def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
+        return jax.nn.logsumexp(self.log_odds(chi)) - jnp.log(chi.size)
 
     @abstractmethod
     def log_weight(self, location: Any, chi: Float[Array, " L"]) -> Float[Array, ""]:

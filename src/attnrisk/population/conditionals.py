@@ -1,4 +1,4 @@
-"""What a risk is made of, `E[y²] − 2 E[y σ·z] + E[(σ·z)²]`, and `z, z*` of one token given its score (section 4.1)."""
+"""`z` and `z*` of one token given its score, for one head (section 4.1)."""
 
 from typing import Any, NamedTuple
 
@@ -6,13 +6,6 @@ from jaxtyping import Array, Float
 
 from ..numerics.linalg import ratio, root
 from .overlaps import Overlaps
-
-
-class Correlations(NamedTuple):
-    """`E[y σ·z]` and `E[(σ·z)²]`; where `k = m_kk k*` and `v = v*` they are `A` and `B`."""
-
-    label: Any
-    power: Any
 
 
 class Conditional(NamedTuple):

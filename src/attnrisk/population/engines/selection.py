@@ -12,16 +12,19 @@ They are product-integration weights: `F` need only be smooth on the scale of th
 the selection, from 0 to infinity, is integrated exactly.
 """
 
+from dataclasses import replace
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..numerics.gaussian import BULK, rounded_up, runaway_steps, subdivide, trapezoid_for
-from ..numerics.laplace import TRANSITION, transform_rule
-from ..numerics.panels import composite, legendre
+from ...numerics.gaussian import bulk
+from ...numerics.laplace import log_complement
+from ...numerics.panels import composite, legendre
+from ...numerics.rules import TRANSITION, rounded_up, transform_panels, trapezoid, window_for
+from ...tasks import LengthLaw
 
-_PINCH = 0.07 * 4.0 ** -np.arange(12)
+_PINCHED = 0.47, 1e-8  # edges around zero for kernels that vanish there: the first and the last
 
 
 class Selection(NamedTuple):
@@ -30,49 +33,61 @@ class Selection(NamedTuple):
     `mass` are the weights of the grid for a field by itself, selected or not.
     """
 
-    fields: np.ndarray
-    mass: np.ndarray
-    weights: np.ndarray
-    above: np.ndarray
-    below: np.ndarray
-    at: np.ndarray
+    fields: Any
+    mass: Any
+    weights: Any
+    above: Any
+    below: Any
+    at: Any
+
+    def relevant(self, law: LengthLaw) -> Any:
+        """Weights on the grid of fields that integrate over the field of the relevant token."""
+        return self.weights * law.powers(log_complement(self.above), 1, drop=0) @ self.at
 
 
 @lru_cache(maxsize=32)
-def selection(
-    sharpness: float, longest: int, order: int, cells: int, pinched: bool = False
+def panel_selection(
+    sharpness: float, longest: int, order: int, cells: int, pinch_growth: float = 0.0
 ) -> Selection:
     """The table for functions of a field that are smooth on each of `cells` parts of a bulk panel.
 
-    A `pinched` grid shrinks towards 0, for kernels that vanish there.
+    With a `pinch_growth` its panels shrink by that factor towards 0, for kernels that vanish there.
     """
-    bulk = subdivide(BULK, cells)
-    edges = np.sort(np.concatenate([bulk, _PINCH, -_PINCH])) if pinched else bulk
+    edges = bulk(longest, cells)
+    if pinch_growth:
+        widest, finest = _PINCHED
+        pinch = widest * pinch_growth ** -np.arange(np.log(widest / finest) / np.log(pinch_growth))
+        edges = np.sort(np.concatenate([edges, pinch, -pinch]))
     if np.isinf(sharpness):
         return _hard(edges, order)
     # In x the integrand is as smooth as the blunter of the selection and the student.
-    knots = subdivide(BULK, int(min(cells, max(1, np.ceil(sharpness / 2)))))
-    return _soft(sharpness, *transform_rule(sharpness * knots, longest, order), edges, order)
+    knots = bulk(longest, int(min(cells, max(1, np.ceil(sharpness / 2)))))
+    return _soft(sharpness, *transform_panels(sharpness * knots, longest, order), edges, order)
 
 
 @lru_cache(maxsize=32)
 def light_selection(
-    sharpness: float, longest: int, scale: float, fineness: float = 1.0
+    sharpness: float, longest: int, slope: float, fineness: float = 1.0, widened: float = 1.0
 ) -> Selection:
-    """A smaller table, for analytic functions of a score `scale · χ*`: right to `10^{-8·fineness}` or so."""
-    reach, order = 6.2 * fineness**0.5, int(np.ceil(6 * fineness))
-    edges = np.linspace(-reach, reach, 1 + int(np.ceil(7 * max(scale, 2.0) * fineness**0.5)))
+    """A smaller table, for analytic functions of a score `slope · χ*`: right to `10^{-8·fineness}` or so.
+
+    `widened` stretches its windows and steps, as in `trapezoid`.
+    """
+    reach, order = np.sqrt(38.4 * fineness + 2.0 * np.log(longest)), int(np.ceil(6 * fineness))
+    cells = int(np.ceil(1.13 * max(slope, 2.0, np.sqrt(2.0 * np.log(longest)) / 2) * reach))
+    reach = widened * reach
+    edges = np.linspace(-reach, reach, 1 + cells)
     if np.isinf(sharpness):
         return _hard(edges, order)
     # In x the integrand has the strip of analyticity of the blunter one, selection or student.
     sharp = rounded_up(sharpness)
-    blunt = max(1.0, sharp / max(scale, 1.0))
-    rule, coarse = (trapezoid_for(sharp, 0.0, longest, fineness / by) for by in (1.0, blunt))
-    window = rule.window * sharpness
-    low, top = -window - rule.before, window + float(np.log(longest))
-    return _soft(
-        sharpness, *runaway_steps(low, top, rule._replace(nodes=coarse.nodes)), edges, order
-    )
+    blunt = max(1.0, sharp / max(slope, 1.0))
+    lengths, window = (1.0, float(longest)), window_for(fineness)
+    width = 2.0 * window * sharp + np.log(longest)
+    rule, coarse = (trapezoid(sharp, width, lengths, fineness / by, widened) for by in (1.0, blunt))
+    low = -rule.window * sharpness - rule.before
+    fewer, top = replace(rule, nodes=coarse.nodes), rule.window * sharpness + np.log(longest)
+    return _soft(sharpness, *fewer.between(low, top), edges, order)
 
 
 def _hard(edges: np.ndarray, order: int) -> Selection:

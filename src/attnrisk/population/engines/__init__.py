@@ -1,0 +1,18 @@
+"""Engines: one method each for a kind of task and a kind of attention. `population.plan` chooses among them."""
+
+from .base import AbstractEngine, Correlations
+from .planted import PlantedElementwise, PlantedKernel
+from .selected import SelectedElementwise, SelectedKernel, SharpSelectedKernel
+from .sobol import SobolFields, SobolScores
+
+__all__ = [
+    "AbstractEngine",
+    "Correlations",
+    "PlantedElementwise",
+    "PlantedKernel",
+    "SelectedElementwise",
+    "SelectedKernel",
+    "SharpSelectedKernel",
+    "SobolFields",
+    "SobolScores",
+]

@@ -1,0 +1,43 @@
+"""What an engine computes: the two correlations that a risk is made of, `E[y²] − 2 E[y σ·z] + E[(σ·z)²]`."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+
+from ..._results import ErrorKind
+from ...attention import AbstractAttention
+from ...tasks import AbstractTask
+from ..overlaps import Overlaps, aligned
+
+
+class Correlations(NamedTuple):
+    """`E[y σ·z]` and `E[(σ·z)²]`; where `k = m_kk k*` and `v = v*` they are `A` and `B`."""
+
+    label: Any
+    power: Any
+
+
+class AbstractEngine(eqx.Module):
+    """A method for one kind of task and attention, with its nodes as data: built once by `plan`, then compiled.
+
+    `error_kind` tells what its errors are: the distance of two rules, or the scatter of randomisations, over which the
+    correlations then have an axis.
+    """
+
+    error_kind: ClassVar[ErrorKind] = ErrorKind.BOUND
+
+    @abstractmethod
+    def correlations(
+        self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
+    ) -> Correlations:
+        """At any overlaps."""
+
+    def profile(self, task: AbstractTask, attention: AbstractAttention, m_kk: Any) -> Correlations:
+        """At `k = m_kk k*`, `v = v*`: `A` and `B`."""
+        return self.correlations(task, attention, aligned(m_kk))
+
+    def risk(self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps) -> Any:
+        """The risk, noise included, to be compiled and differentiated."""
+        label, power = self.correlations(task, attention, overlaps)
+        return task.label_variance - 2.0 * label + power

@@ -1,0 +1,125 @@
+"""Planted tasks: exact correlations from one-token integrals (sections 4.1 to 4.3)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...attention import AbstractElementwise, AbstractKernel
+from ...numerics.gaussian import moments_by_parts
+from ...numerics.laplace import NARROWEST, OneToken, one_token, transform_nodes
+from ...numerics.linalg import root
+from ...numerics.rules import AbstractRule
+from ...tasks import AbstractPlanted
+from ..conditionals import given_score
+from ..overlaps import Overlaps, aligned
+from .base import AbstractEngine, Correlations
+
+
+class PlantedKernel(AbstractEngine):
+    """Normalised kernels: one Laplace transform, whose cost does not depend on the length (section 4.2)."""
+
+    rule: AbstractRule
+
+    def correlations(
+        self, task: AbstractPlanted, attention: AbstractKernel, overlaps: Overlaps
+    ) -> Correlations:
+        du, relevant, other = self._transforms(task, attention, overlaps, degree=2)
+        here, there = given_score(overlaps, task.shift, task.spread), given_score(overlaps)
+        kept, value = 1.0 - relevant.lost[0], there.expect_value(other.first)
+        alone, beside, between = (task.length.powers(other.log_kept, k, drop=1) for k in range(3))
+        label = (
+            here.expect_product(relevant.first) * alone
+            - here.label_slope * relevant.lost[1] * value * beside
+        )
+        power = (
+            here.expect_square(relevant.second) * alone
+            + there.expect_square(other.second) * kept * beside
+            + 2.0 * here.expect_value(relevant.first) * value * beside
+            + value**2 * kept * between
+        )
+        return Correlations(jnp.sum(du * label), jnp.sum(du * power))
+
+    def profile(self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any) -> Correlations:
+        du, relevant, other = self._transforms(task, attention, aligned(m_kk), degree=0)
+        kept = 1.0 - relevant.lost[0]
+        alone, beside = (task.length.powers(other.log_kept, k, drop=1) for k in range(2))
+        label = task.spread**2 * relevant.first[0] * alone
+        power = task.spread**2 * relevant.second[0] * alone + other.second[0] * kept * beside
+        return Correlations(jnp.sum(du * label), jnp.sum(du * power))
+
+    def needle_missed(self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any) -> Array:
+        """`E[Σ_{ℓ≠ε} σ_ℓ]` at `k = m_kk k*`: `1 − A` without the loss of digits where it is small."""
+        du, relevant, other = self._transforms(task, attention, aligned(m_kk), degree=0)
+        beside = task.length.powers(other.log_kept, 1, drop=1)
+        return jnp.sum(du * other.first[0] * (1.0 - relevant.lost[0]) * beside)
+
+    def _transforms(
+        self, task: AbstractPlanted, attention: AbstractKernel, overlaps: Overlaps, degree: int
+    ) -> tuple[Float[Array, " u"], OneToken, OneToken]:
+        """The measure in `u`, and the transforms of the relevant token and of any other."""
+        deviation, bias = root(overlaps.q_kk), attention.bias
+        tokens = (bias + overlaps.m_kk * task.shift, task.spread * deviation), (bias, deviation)
+        u, du = transform_nodes(attention, tokens, task.length.longest, self.rule)
+        relevant, other = (one_token(attention, m, d, u, self.rule, degree) for m, d in tokens)
+        return du, relevant, other
+
+
+class PlantedElementwise(AbstractEngine):
+    """Element-wise attentions: products of one-token integrals (section 4.3)."""
+
+    rule: AbstractRule
+
+    def correlations(
+        self, task: AbstractPlanted, attention: AbstractElementwise, overlaps: Overlaps
+    ) -> Correlations:
+        deviation, mean = root(overlaps.q_kk), overlaps.m_kk * task.shift
+        here, there = given_score(overlaps, task.shift, task.spread), given_score(overlaps)
+        first, second = weight_moments(attention, mean, task.spread * deviation, self.rule)
+        other_first, other_second = weight_moments(attention, 0.0, deviation, self.rule)
+        value = there.expect_value(other_first)
+        beside, between = (task.length.powers(jnp.zeros(()), k, drop=1) for k in (1, 2))
+        power = (
+            here.expect_square(second)
+            + there.expect_square(other_second) * beside
+            + 2.0 * here.expect_value(first) * value * beside
+            + value**2 * between
+        )
+        return Correlations(here.expect_product(first), power)
+
+    def profile(
+        self, task: AbstractPlanted, attention: AbstractElementwise, m_kk: Any
+    ) -> Correlations:
+        deviation, features = jnp.abs(m_kk), attention.features
+        tokens = (m_kk * task.shift, task.spread * deviation), (0.0, deviation)
+        nodes = [
+            jax.lax.stop_gradient(self.rule.for_function(features, attention.bias + m, d))
+            for m, d in tokens
+        ]
+        arguments = [m + d * x for (m, d), (x, _) in zip(tokens, nodes, strict=True)]
+        weight = attention.weight(attention.bias + jnp.concatenate(arguments))
+        beside = task.length.powers(jnp.zeros(()), 1, drop=1)
+        (_, here), (_, there) = nodes
+        here = task.spread**2 * here
+        power = jnp.concatenate([here, beside * there])
+        return Correlations(jnp.sum(here * weight[: here.size]), jnp.sum(power * weight**2))
+
+
+def weight_moments(
+    attention: AbstractElementwise, mean: Any, deviation: Any, rule: AbstractRule
+) -> tuple[Float[Array, " 3"], Float[Array, " 3"]]:
+    """`E[x^k h]` and `E[x^k h²]`, `k = 0, 1, 2`, of a token whose score is `N(mean, deviation²)`."""
+
+    def integrate(
+        degree: int, mean: Array, deviation: Array, rule: AbstractRule
+    ) -> tuple[Array, ...]:
+        nodes = rule.for_function(attention.features, mean, deviation)
+        x, weights = jax.lax.stop_gradient(nodes)
+        weight = attention.weight(mean + deviation * x)
+        powers = jnp.stack([weights * x**k for k in range(degree + 1)])
+        return powers @ weight, powers @ weight**2
+
+    wide = jnp.maximum(deviation, NARROWEST)
+    first, second = moments_by_parts(integrate, 2, mean + attention.bias, wide, rule)
+    return first, second

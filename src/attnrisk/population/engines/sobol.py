@@ -1,0 +1,200 @@
+"""Any attention on any task, over random points of the fields of all tokens (sections 4.3 and 10).
+
+Given the scores, `z` and `z*` are Gaussian and integrated exactly (section 4.1), and so is the location where the
+task selects it: only the scores, and the fields that select, are drawn. Any number of key vectors and features.
+"""
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float
+
+from ..._check import refuse
+from ..._results import ErrorKind
+from ...attention import AbstractAttention
+from ...numerics.linalg import cholesky, solve_lower
+from ...numerics.qmc import sobol
+from ...tasks import AbstractNeedle, AbstractTask
+from ..overlaps import Overlaps
+from .base import AbstractEngine, Correlations
+
+LONGEST = 4096
+MOST_LENGTHS = 64
+RANDOMISATIONS = 16
+MOST_POINTS, _MOST_NUMBERS = 14, 24  # powers of two: points a randomisation, and numbers in all
+
+
+class _Blocks(NamedTuple):
+    """Overlaps by what they belong to: keys (`k`) and value vector (`v`), features (`f`) and `v*` (`s`)."""
+
+    m_kf: Any
+    m_ks: Any
+    m_vf: Any
+    m_vs: Any
+    q_kk: Any
+    q_vk: Any
+    q_vv: Any
+
+
+def _blocks(overlaps: Overlaps) -> _Blocks:
+    M, Q = overlaps.M, overlaps.Q
+    of_teacher = M[:-1, :-1], M[:-1, -1], M[-1, :-1], M[-1, -1]
+    return _Blocks(*of_teacher, Q[:-1, :-1], Q[-1, :-1], Q[-1, -1])
+
+
+class AbstractSobol(AbstractEngine):
+    """Averages over scrambled Sobol points, `[randomisation, point, coordinate]` for each length of the task."""
+
+    error_kind: ClassVar[ErrorKind] = ErrorKind.STANDARD
+
+    points: tuple[Any, ...]
+
+    @staticmethod
+    @abstractmethod
+    def dimension(task: AbstractTask, keys: int, length: int) -> int:
+        """Coordinates of one point."""
+
+    @abstractmethod
+    def at_point(
+        self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps, point: Array
+    ) -> Correlations:
+        """The correlations of one sequence."""
+
+    def correlations(
+        self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
+    ) -> Correlations:
+        """Per randomisation."""
+
+        def mean_over(points: Float[Array, "n dimension"]) -> Correlations:
+            each = jax.vmap(lambda point: self.at_point(task, attention, overlaps, point))(points)
+            return jax.tree.map(jnp.mean, each)
+
+        def one_randomisation(points: tuple[Array, ...]) -> Correlations:
+            per_length = [mean_over(of_length) for of_length in points]
+            stacked = jax.tree.map(lambda *values: jnp.stack(values), *per_length)
+            return jax.tree.map(task.length.mean, stacked)
+
+        return jax.lax.map(one_randomisation, self.points)
+
+
+class SobolScores(AbstractSobol):
+    """A needle among noise: the location, the shift of the relevant token and the scores are drawn."""
+
+    points: tuple[Any, ...]
+
+    @staticmethod
+    def dimension(task: AbstractNeedle, keys: int, length: int) -> int:
+        return 1 + task.shift_uniforms + keys * length
+
+    def at_point(
+        self, task: AbstractNeedle, attention: AbstractAttention, overlaps: Overlaps, point: Array
+    ) -> Correlations:
+        """One sequence whose location is drawn, since a general attention need not treat all alike.
+
+        The relevant token has coordinates of its own, those that matter most and that Sobol points cover best.
+        """
+        drawn, keys = 1 + task.shift_uniforms, attention.keys
+        shift = task.draw_shift(point[1:drawn])
+        own = ndtri(point[drawn:]).reshape(-1, keys)  # the relevant token first
+        length, m = len(own), _blocks(overlaps)
+        places, location = jnp.arange(length), jnp.floor(length * point[0])
+        relevant = (places == location)[:, None]
+        x = jnp.where(relevant, own[0], own[places + (places < location)])
+        scale = jnp.where(relevant, task.spread, 1.0)
+        factor = cholesky(m.q_kk)
+        slope, label_slope = (solve_lower(factor, each) for each in (m.q_vk, m.m_ks))
+        scores = jnp.where(relevant, m.m_kf @ shift, 0.0) + scale * (x @ factor.T)
+        value = jnp.where(relevant, m.m_vf @ shift, 0.0) + scale * (x @ slope)[:, None]
+        return _given_scores(
+            attention.attend(scores.T),
+            value[:, 0],
+            scale[:, 0] * (x @ label_slope),
+            scale[:, 0] ** 2 * (m.q_vv - slope @ slope),
+            scale[:, 0] ** 2 * (m.m_vs - slope @ label_slope),
+            relevant[:, 0].astype(float),
+        )
+
+
+class SobolFields(AbstractSobol):
+    """Tasks with one feature that weigh Gaussian fields: fields and scores are drawn, the location is averaged over."""
+
+    points: tuple[Any, ...]
+
+    @staticmethod
+    def dimension(task: AbstractTask, keys: int, length: int) -> int:
+        return (1 + keys) * length
+
+    def at_point(
+        self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps, point: Array
+    ) -> Correlations:
+        length, m = point.size // (1 + attention.keys), _blocks(overlaps)
+        fields, x = ndtri(point[:length]), ndtri(point[length:]).reshape(length, -1)
+        own, along = m.m_kf[:, 0], m.m_vf[0]  # of keys and value vector, with the feature
+        factor = cholesky(m.q_kk - own[:, None] * own)
+        slope = solve_lower(factor, m.q_vk - along * own)
+        label_slope = solve_lower(factor, m.m_ks)
+        label, power = _given_scores(
+            attention.attend((fields[:, None] * own + x @ factor.T).T),
+            along * fields + x @ slope,
+            x @ label_slope,
+            jnp.full(length, m.q_vv - along**2 - slope @ slope),
+            jnp.full(length, m.m_vs - slope @ label_slope),
+            task.posterior(fields),
+        )
+        tilt = jnp.exp(task.log_tilt(fields))
+        return Correlations(tilt * label, tilt * power)
+
+    def mean_tilt(self, task: AbstractTask, keys: int = 1) -> tuple[Array, Array]:
+        """`E[g]` and `E[g Σp²]`, per randomisation; the first must be one."""
+
+        def at_point(point: Array) -> tuple[Array, Array]:
+            fields = ndtri(point[: point.size // (1 + keys)])
+            tilt = jnp.exp(task.log_tilt(fields))
+            return tilt, tilt * jnp.sum(task.posterior(fields) ** 2)
+
+        def one_randomisation(points: tuple[Array, ...]) -> tuple[Array, Array]:
+            means = [jax.tree.map(jnp.mean, jax.vmap(at_point)(each)) for each in points]
+            stacked = jax.tree.map(lambda *values: jnp.stack(values), *means)
+            return jax.tree.map(task.length.mean, stacked)
+
+        return jax.lax.map(one_randomisation, self.points)
+
+
+def _given_scores(
+    weights: Float[Array, " L"],
+    value: Float[Array, " L"],
+    label: Float[Array, " L"],
+    variance: Float[Array, " L"],
+    covariance: Float[Array, " L"],
+    location: Float[Array, " L"],
+) -> Correlations:
+    """`E[y σ·z]` and `E[(σ·z)²]` given the scores: from `E[z]`, `E[z*]`, `Var z`, `Cov(z, z*)` of each token, and the
+    law of the location."""
+    output = weights @ value
+    own = weights * covariance + label * output
+    return Correlations(location @ own, output**2 + weights**2 @ variance)
+
+
+def draw_points(
+    engine: type[AbstractSobol],
+    task: AbstractTask,
+    keys: int,
+    seed: int,
+    randomisations: int,
+    log2_points: int,
+) -> tuple[np.ndarray, ...]:
+    """Uniform points for each length of the task, at most `2^log2_points` a randomisation."""
+    law = task.length
+    if law.longest > LONGEST or len(law.lengths) > MOST_LENGTHS:
+        allowed = f"at most {LONGEST} long and of at most {MOST_LENGTHS} lengths where random points are used"
+        raise refuse("length", str(law), allowed + " (a general attention, or a weighted task)")
+    points = []
+    for length in law.lengths:
+        dimension = engine.dimension(task, keys, int(length))
+        room = _MOST_NUMBERS - int(np.ceil(np.log2(RANDOMISATIONS * dimension)))
+        points.append(sobol(dimension, min(log2_points, room), randomisations, seed))
+    return tuple(points)

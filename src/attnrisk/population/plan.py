@@ -1,0 +1,367 @@
+"""Which engine integrates a task and an attention, and by which rule: the one place that asks what kind they are.
+
+Exact engines are registered by kind of task and kind of attention; Sobol points serve everything else.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._check import refuse
+from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel, Softmax
+from ..numerics.gaussian import bulk, equal_steps, grades_for
+from ..numerics.laplace import log_complement, transforms_at
+from ..numerics.qmc import across
+from ..numerics.rules import (
+    TransitionPanels,
+    Trapezoid,
+    panels,
+    rare_for,
+    rounded_up,
+    transform_range,
+    trapezoid,
+    window_for,
+)
+from ..tasks import (
+    AbstractNeedle,
+    AbstractPlanted,
+    AbstractSelected,
+    AbstractTask,
+    AbstractWeighted,
+)
+from .engines import (
+    AbstractEngine,
+    PlantedElementwise,
+    PlantedKernel,
+    SelectedElementwise,
+    SelectedKernel,
+    SharpSelectedKernel,
+    SobolFields,
+    SobolScores,
+)
+from .engines.selection import light_selection, panel_selection
+from .engines.sobol import MOST_POINTS, RANDOMISATIONS, draw_points
+
+ORDERS = (8, 12)  # of panels: the value is that of the last; their difference is the error
+_LIGHT_ORDER = 6
+
+# A selected task tabulates fields for scores that change by up to this much per unit of field: at any overlaps, and
+# for a kernel at aligned ones, which beyond it is integrated without a table. All else is extrapolated.
+SHARPEST, STEEPEST = 16.0, 32.0
+_PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
+_BLURRED = 4.0  # below this ratio of slope to noise, a kink of the kernel is smooth in the field
+_LIGHT_POINTS, _LIGHT_RANDOMISATIONS = (
+    10,
+    8,
+)  # of Sobol points, where a risk is asked for thousands of times
+_LONGEST = 1e3  # of k, where nothing else limits it
+# Of a search: light rules right to 10^-13 or so, and the second with steps and windows wider by this factor.
+_SEARCH_FINENESS, _WIDENED = 1.6, 1.07
+_ROUGH_ORDER = 5  # of panels, where an integral takes seconds
+_SEARCHED_RANDOMISATIONS = 4
+
+
+class Range(NamedTuple):
+    """Scores that a plan serves: their standard deviation, what a teacher field leaves of it, and by how much a score
+    changes per unit of its teacher field, each at most so much."""
+
+    scale: float
+    noise: float
+    slope: float
+
+
+class Method(NamedTuple):
+    """How engines for a kind of task and attention are built: with panels of an order, which serve any attention; and
+    light ones, for analytic attentions (`fineness`; `widened` for another rule of the same shape)."""
+
+    with_panels: Callable[[Any, Any, Range, int], AbstractEngine]
+    light: Callable[[Any, Any, Range, float, float], AbstractEngine]
+
+
+def plan(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    scale: float,
+    noise: float = 0.0,
+    slope: float | None = None,
+    order: int = ORDERS[0],
+    seed: int = 0,
+    randomisations: int = RANDOMISATIONS,
+) -> AbstractEngine:
+    """An engine of full accuracy for scores within a `Range`; by default for `k` along `k*`."""
+    method = _method(task, attention)
+    if method is None:
+        return _sobol(task, attention, seed, randomisations, MOST_POINTS)
+    within = Range(scale, noise, scale if slope is None else slope)
+    return method.with_panels(task, attention, within, order)
+
+
+def light_plan(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    scale: float,
+    noise: float,
+    slope: float,
+    fineness: float = 1.0,
+    widened: float = 1.0,
+) -> AbstractEngine:
+    """An engine at a fraction of the cost, right to some `10^{-8·fineness}`, for what asks thousands of times.
+
+    Of random points, a few.
+    """
+    method, within = _method(task, attention), Range(scale, noise, slope)
+    if method is None:
+        return _sobol(task, attention, 0, _LIGHT_RANDOMISATIONS, _LIGHT_POINTS)
+    if not attention.analytic:
+        order = math.ceil(_LIGHT_ORDER * fineness)
+        return method.with_panels(task, attention, within, order)
+    return method.light(task, attention, within, fineness, widened)
+
+
+def is_exact(task: AbstractTask, attention: AbstractAttention) -> bool:
+    """Whether the risk comes from deterministic quadrature rather than from random points."""
+    return _method(task, attention) is not None
+
+
+def by_kind(table: dict[type[AbstractTask], Any], task: Any, asked: str) -> Any:
+    """The entry of a table for the kind of this task; others are refused where this is `asked`."""
+    for kind, entry in table.items():
+        if isinstance(task, kind):
+            return entry
+    given = task.name if isinstance(task, AbstractTask) else repr(task)
+    raise refuse("task", given, f"planted (spiked) or selected (max) where {asked} is asked")
+
+
+def steepest(task: AbstractTask, attention: AbstractAttention, aligned: bool) -> float:
+    """The largest slope of scores in the teacher's field that can be integrated, for `k` along `k*` or for any."""
+    tabulated = _is_selected(task)
+    beyond_tables = aligned and isinstance(attention, AbstractKernel)
+    return SHARPEST if tabulated and not beyond_tables else math.inf
+
+
+def reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
+    """Lengths of `k` along `k*` up to which a minimum is searched, each range at a higher cost than the one before.
+
+    An exponential kernel does best about as sharp as the teacher, others are sharper.
+    """
+    first: tuple[float, ...] = ()
+    if not attention.analytic:
+        first = (4.0,) if _is_selected(task) else (8.0,)
+    elif isinstance(attention, AbstractKernel) and attention.is_exponential:
+        first = tuple(reach for reach in (4.0, 8.0) if reach >= 1.5 * float(task.strength))[:1]
+    match task, attention:
+        case AbstractPlanted(), AbstractKernel():
+            return (*first, SHARPEST, _LONGEST)
+        case AbstractPlanted(), AbstractElementwise():
+            return SHARPEST, _LONGEST
+        case AbstractSelected(), AbstractKernel():
+            return (*first, SHARPEST, STEEPEST, _LONGEST)
+        case AbstractSelected(), AbstractElementwise():
+            return (SHARPEST,)
+    return (_LONGEST,)
+
+
+class SearchPlan(NamedTuple):
+    """An engine to search a minimum with, and another whose distance is the error; `value` is the index of the one
+    whose value is reported."""
+
+    engines: tuple[AbstractEngine, AbstractEngine]
+    value: int
+
+
+def search_plan(
+    task: AbstractTask, attention: AbstractAttention, reach: float, seed: int, light: bool = True
+) -> SearchPlan:
+    """For `k` along `k*` up to a length of `reach`; without light rules if they have failed."""
+    if not is_exact(task, attention):
+        searched = plan(task, attention, reach, seed=seed, randomisations=_SEARCHED_RANDOMISATIONS)
+        return SearchPlan((searched, plan(task, attention, reach, seed=seed)), 1)
+    if light and attention.analytic and reach <= (STEEPEST if _is_selected(task) else SHARPEST):
+        first, second = (
+            light_plan(task, attention, reach, 0.0, reach, _SEARCH_FINENESS, widened)
+            for widened in (1.0, _WIDENED)
+        )
+        return SearchPlan((first, second), 0)
+    # Beyond tables an integral takes seconds.
+    slow = _is_selected(task) and reach > STEEPEST and not math.isinf(task.strength)
+    orders = (_ROUGH_ORDER, ORDERS[0]) if slow else ORDERS
+    coarse, fine = (plan(task, attention, reach, order=order) for order in orders)
+    return SearchPlan((coarse, fine), 1)
+
+
+def _is_selected(task: AbstractTask) -> bool:
+    return isinstance(task, AbstractSelected)
+
+
+def _method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
+    for (task_kind, attention_kind), method in _EXACT.items():
+        if isinstance(task, task_kind) and isinstance(attention, attention_kind):
+            return method
+    return None
+
+
+def _sobol(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    seed: int,
+    randomisations: int,
+    log2_points: int,
+) -> AbstractEngine:
+    kind = SobolScores if isinstance(task, AbstractNeedle) else SobolFields
+    points = draw_points(kind, task, attention.keys, seed, randomisations, log2_points)
+    return kind(points)
+
+
+def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
+    """Points for a weighted task by itself, whose weight is refused unless it has mean one."""
+    engine = SobolFields(draw_points(SobolFields, task, 1, seed, RANDOMISATIONS, MOST_POINTS))
+    tilt = across(engine.mean_tilt(task)[0])
+    if not abs(tilt.value - 1.0) <= 6.0 * tilt.error + 1e-6:
+        raise refuse("log_weight", f"(E[g] = {tilt})", "the logarithm of a weight with E[g] = 1")
+    return engine
+
+
+def _planted_panels(task: AbstractPlanted, attention: Any, within: Range, order: int) -> Any:
+    pinch = _PINCH if isinstance(attention, AbstractKernel) and attention.vanishes else 0
+    scale, longest = within.scale * max(1.0, float(task.spread)), float(task.length.longest)
+    rule = panels(scale, longest, order, pinch)
+    return (
+        PlantedKernel(rule) if isinstance(attention, AbstractKernel) else PlantedElementwise(rule)
+    )
+
+
+def _kernel_trapezoid(
+    task: AbstractTask,
+    attention: AbstractKernel,
+    scale: float,
+    shift: float,
+    fineness: float,
+    widened: float,
+) -> Trapezoid:
+    """Equal steps for a kernel of scores of deviation up to `scale`, the relevant one moved by up to `shift`.
+
+    Its transform has as many nodes as the longest range of `log φ` takes: that of an exponential kernel if the bias is
+    free, which may make it one.
+    """
+    lengths = float(task.length.lengths[0]), float(task.length.longest)
+    window, rare = window_for(fineness), rare_for(lengths[0], fineness)
+    kernel, bias = (Softmax(), 0.0) if attention.free_bias else (attention, attention.bias)
+    tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
+    low, top = transform_range(kernel, tokens, lengths[1], window, rare)
+    return trapezoid(scale, float(top - low), lengths, fineness, widened)
+
+
+def _planted_kernel_light(
+    task: AbstractPlanted, attention: AbstractKernel, within: Range, fineness: float, widened: float
+) -> PlantedKernel:
+    shift = within.scale * rounded_up(float(task.shift))
+    scale = within.scale * max(1.0, float(task.spread))
+    return PlantedKernel(_kernel_trapezoid(task, attention, scale, shift, fineness, widened))
+
+
+def _planted_elementwise_light(
+    task: AbstractPlanted, attention: Any, within: Range, fineness: float, widened: float
+) -> PlantedElementwise:
+    scale = within.scale * max(1.0, float(task.spread))
+    return PlantedElementwise(trapezoid(scale, 0.0, fineness=fineness, widened=widened))
+
+
+def _selected_kernel_panels(
+    task: AbstractSelected, attention: AbstractKernel, within: Range, order: int
+) -> AbstractEngine:
+    longest, sharpness = int(task.length.longest), float(task.sharpness)
+    pinch = _PINCH if attention.vanishes else 0
+    rule = panels(within.scale, longest, order, pinch, transform_cells=2)
+    if within.noise == 0.0 and within.slope > STEEPEST:
+        edges, transform_edges = bulk(longest), bulk(longest, 2)
+        grades = grades_for(edges[-1] * within.scale)
+        sharp = TransitionPanels(edges, transform_edges, order, grades, pinch)
+        return SharpSelectedKernel(sharp, hard=math.isinf(sharpness))
+    blur = within.slope / within.noise if within.noise > 0 else math.inf
+    needed = within.slope / max(1.0, within.noise)
+    pinch_growth = 0.0
+    if attention.vanishes and blur <= _BLURRED:
+        needed = max(needed, 2.0 * blur)
+    elif attention.vanishes:
+        # A kink at zero looks the same on every scale; one blurred by noise is smooth on no larger scale than its
+        # distance.
+        pinch_growth = 4.0 if math.isinf(blur) else 2.8
+    table = panel_selection(sharpness, longest, order, _cells(needed), pinch_growth)
+    return SelectedKernel(rule, rule, table)
+
+
+def _selected_kernel_light(
+    task: AbstractSelected,
+    attention: AbstractKernel,
+    within: Range,
+    fineness: float,
+    widened: float,
+) -> SelectedKernel:
+    longest, sharpness = int(task.length.longest), float(task.sharpness)
+    rule = _kernel_trapezoid(task, attention, within.scale, 0.0, fineness, widened)
+    noise_rule = trapezoid(within.noise, 0.0, fineness=fineness, widened=widened)
+    table = light_selection(sharpness, longest, within.slope, fineness, widened)
+    return SelectedKernel(rule, noise_rule, table)
+
+
+def _selected_elementwise_panels(
+    task: AbstractSelected, attention: AbstractElementwise, within: Range, order: int
+) -> SelectedElementwise:
+    longest, sharpness = int(task.length.longest), float(task.sharpness)
+    needed = within.slope / max(1.0, within.noise)
+    table = panel_selection(sharpness, longest, order, _cells(needed))
+    rule = panels(within.scale, longest, order)
+    return SelectedElementwise(rule, table.fields, table.relevant(task.length), table.mass)
+
+
+def _selected_elementwise_light(
+    task: AbstractSelected,
+    attention: AbstractElementwise,
+    within: Range,
+    fineness: float,
+    widened: float,
+) -> SelectedElementwise:
+    longest, sharpness = float(task.length.longest), float(task.sharpness)
+    rule = trapezoid(within.scale, 0.0, fineness=fineness, widened=widened)
+    if SHARPEST < sharpness < math.inf:
+        table = light_selection(sharpness, int(longest), within.slope, fineness, widened)
+        return SelectedElementwise(rule, table.fields, table.relevant(task.length), table.mass)
+    # The largest of many fields has a law of width 1/√(2 log L), which equal steps have to resolve.
+    sharp = max(within.slope / max(1.0, within.noise), math.sqrt(2.0 * math.log(longest)) / 1.5)
+    x, mass = equal_steps(0.5 / fineness / max(sharp, 1.0), longest)
+    x, mass = widened * x, widened * mass * np.exp(-0.5 * x**2 * (widened**2 - 1.0))
+    return SelectedElementwise(rule, x, mass * relevance(task, x, fineness), mass)
+
+
+def relevance(task: AbstractSelected, x: np.ndarray, fineness: float) -> np.ndarray:
+    """Density of the relevant token's field over that of any token's; for a sharpness up to `SHARPEST`, or infinite."""
+    sharpness, longest = float(task.sharpness), float(task.length.longest)
+    if math.isinf(sharpness):
+        tail = 0.5 * np.array([math.erfc(abs(each) / math.sqrt(2.0)) for each in x.tolist()])
+        log_below = np.where(x > 0, np.log1p(-tail), np.log(tail))
+        return np.asarray(task.length.powers(log_below, 1, drop=0))
+    window = window_for(fineness) * sharpness
+    rule = trapezoid(sharpness, 2.0 * window + math.log(longest), (1.0, longest), fineness)
+    u, du = rule.between(-window - rule.before, window + np.log(longest))
+    lost, _, _ = transforms_at(_EXPONENTIAL, sharpness * rule.x, u[:, None])
+    _, first, _ = transforms_at(_EXPONENTIAL, sharpness * x, u[:, None])
+    kept = task.length.powers(log_complement(lost @ rule.mass), 1, drop=0)
+    return (du * np.asarray(kept)) @ first
+
+
+def _cells(slope: float) -> int:
+    """Parts of a bulk panel, a power of two to share compiled code."""
+    return 2 ** (math.ceil(min(max(slope, 1.0), STEEPEST) / 2) - 1).bit_length()
+
+
+_EXPONENTIAL = Softmax()
+_EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
+    (AbstractPlanted, AbstractKernel): Method(_planted_panels, _planted_kernel_light),
+    (AbstractPlanted, AbstractElementwise): Method(_planted_panels, _planted_elementwise_light),
+    (AbstractSelected, AbstractKernel): Method(_selected_kernel_panels, _selected_kernel_light),
+    (AbstractSelected, AbstractElementwise): Method(
+        _selected_elementwise_panels, _selected_elementwise_light
+    ),
+}

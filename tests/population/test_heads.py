@@ -1,0 +1,78 @@
+"""Several heads on several features, through the engine of random points: against sequences drawn token by token."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.population.overlaps import overlaps_of
+
+TASK = ar.FeatureSLR(ar.one_of_features([6.0, 3.0]), length=5, noise=0.2)
+
+
+def _monte_carlo(task, attention, overlaps, n, rng):
+    """Tokens in the coordinates of the teacher and of what the student has beyond it."""
+    features, length = task.features, int(task.length.longest)
+    factor = np.linalg.cholesky(np.asarray(overlaps.residual) + 1e-14 * np.eye(len(overlaps.Q)))
+    teacher = rng.normal(size=(n, length, features + 1))
+    location = rng.integers(length, size=n)
+    atom = rng.choice(len(task.atoms), size=n, p=task.weights)
+    teacher[np.arange(n), location, :features] += task.atoms[atom]
+    own = rng.normal(size=(n, length, len(factor)))
+    student = teacher @ np.asarray(overlaps.M).T + own @ factor.T
+    label = teacher[np.arange(n), location, -1] + task.noise * rng.normal(size=n)
+    scores = jnp.asarray(student[..., :-1].swapaxes(1, 2))
+    weights = np.asarray(jax.vmap(attention.attend)(scores))
+    losses = (label - (weights * student[..., -1]).sum(1)) ** 2
+    return losses.mean(), losses.std() / np.sqrt(n)
+
+
+@pytest.mark.parametrize("name", ar.CATALOGUE)
+def test_three_heads_on_two_features(name, rng):
+    attention = ar.Heads(ar.get_attention(name), count=3)
+    overlaps = overlaps_of(0.6 * rng.normal(size=(4, 7)), teachers=3)
+    found = ar.population_risk(TASK, attention, overlaps)
+    mean, error = _monte_carlo(TASK, attention, overlaps, 100_000, rng)
+    assert found.kind is ar.ErrorKind.STANDARD
+    assert abs(float(found) - mean) < 4 * np.hypot(error, float(found.error))
+
+
+def test_the_features_matter(rng):
+    """The negative control: with the two features exchanged the risk is another."""
+    attention = ar.Heads(ar.Softmax(), count=3)
+    vectors = rng.normal(size=(4, 7))
+    exchanged = overlaps_of(vectors[:, [1, 0, *range(2, 7)]], teachers=3)
+    found = ar.population_risk(TASK, attention, exchanged)
+    mean, error = _monte_carlo(TASK, attention, overlaps_of(vectors, teachers=3), 100_000, rng)
+    assert abs(float(found) - mean) > 6 * np.hypot(error, float(found.error))
+
+
+def test_one_head_on_one_feature_is_the_spiked_task(rng):
+    overlaps = overlaps_of(rng.normal(size=(2, 4)))
+    exact = ar.population_risk(ar.SpikedSLR(4.0, 3), ar.Softmax(), overlaps)
+    for task, attention in (
+        (ar.SpikedSLR(4.0, 3), ar.Heads(ar.Softmax(), count=1)),
+        (ar.FeatureSLR([[2.0]], length=3), ar.Softmax()),
+    ):
+        found = ar.population_risk(task, attention, overlaps)
+        assert abs(float(found) - float(exact)) < 5 * float(found.error)
+
+
+def test_heads_that_see_the_same_are_one_head(rng):
+    k, v = rng.normal(size=(2, 5))
+    twice = overlaps_of(np.stack([k, k, v]), teachers=2)
+    once = overlaps_of(np.stack([k, v]), teachers=2)
+    task = ar.MaxSLR(2.0, 4)
+    found = ar.population_risk(task, ar.Heads(ar.Softplus(), count=2), twice)
+    exact = ar.population_risk(task, ar.Softplus(), once)
+    assert abs(float(found) - float(exact)) < 5 * float(found.error)
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ValueError, match="4×3 for this attention on this task"):
+        ar.population_risk(TASK, ar.Heads(ar.Softmax(), count=3), ar.aligned(1.0))
+    with pytest.raises(ValueError, match="one of a single key vector"):
+        ar.population_minimum(ar.SpikedSLR(4.0, 3), ar.Heads(ar.Softmax(), count=2))
+    with pytest.raises(ValueError, match="one of a single feature"):
+        ar.population_minimum(TASK, ar.Softmax())
