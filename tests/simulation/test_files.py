@@ -121,7 +121,7 @@ def with_nan(array):
     return array
 
 
-def with_header(name, shape, dtype="<f8"):
+def with_header(name, shape, dtype="<f8", end=b"}"):
     """The same file with one array that has this header and no numbers."""
 
     def change_file(path):
@@ -130,7 +130,7 @@ def with_header(name, shape, dtype="<f8"):
         header = io.BytesIO()
         described = {"descr": dtype, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(header, described)
-        members[f"{name}.npy"] = header.getvalue()
+        members[f"{name}.npy"] = header.getvalue().replace(b"}", end)
         with zipfile.ZipFile(path, "w") as archive:
             for each, content in members.items():
                 archive.writestr(each, content)
@@ -174,6 +174,7 @@ DAMAGE = {
     "10^15 tokens": (with_header("tokens", (10**15, 8)), "as many as their header says"),
     "10^15 labels": (with_header("labels", (10**15,)), "labels"),
     "10^15 of the law": (with_header("law_lengths", (10**15,), "<i8"), "law_lengths"),
+    "unclosed header": (with_header("labels", (100,), end=b" "), "EOF"),
     "big-endian": (changed("tokens", lambda a: a.astype(">f8")), "tokens have the wrong"),
     "big-endian labels": (changed("labels", lambda a: a.astype(">f8")), "labels have the wrong"),
     "complex": (changed("tokens", lambda a: a.astype(complex)), "tokens have the wrong"),

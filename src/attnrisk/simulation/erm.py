@@ -37,12 +37,34 @@ _LONGEST_KEY = 2.0  # of a start at the teacher, in units of |k*|
 _SAME = 1e-8  # objectives that differ by less, relative, are one minimum
 
 
-class ERMFit(eqx.Module):
-    """What was learned from a dataset.
+class AbstractFit(eqx.Module):
+    """A student learned from a dataset: its keys and the value vector, and why learning stopped."""
 
-    `vectors` are the keys and the value vector. `objective` is per dimension, as in `ERMAsymptotics`, and
-    `gradient_norm` relative to the norm of the labels. `start` names the start from which this minimum was found;
-    `rivals` are what the other starts led to, of higher or equal objective.
+    vectors: eqx.AbstractVar[Float[np.ndarray, "P D"]]
+    result: eqx.AbstractVar[Result]
+
+    @property
+    def k(self) -> Float[np.ndarray, " D"]:
+        """The key vector of one head."""
+        return self.vectors[0]
+
+    @property
+    def v(self) -> Float[np.ndarray, " D"]:
+        """The value vector."""
+        return self.vectors[-1]
+
+    @property
+    def converged(self) -> bool:
+        """Whether learning came to its end."""
+        return self.result.converged
+
+
+class ERMFit(AbstractFit):
+    """A minimum of the empirical risk.
+
+    `objective` is per dimension, as in `ERMAsymptotics`, and `gradient_norm` relative to the norm of the labels.
+    `start` names the start from which it was found; `rivals` are what the other starts led to, of higher or equal
+    objective.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -68,21 +90,6 @@ class ERMFit(eqx.Module):
     start: str = eqx.field(static=True)
     result: Result = eqx.field(static=True)
     rivals: tuple["ERMFit", ...] = ()
-
-    @property
-    def k(self) -> Float[np.ndarray, " D"]:
-        """The key vector of one head."""
-        return self.vectors[0]
-
-    @property
-    def v(self) -> Float[np.ndarray, " D"]:
-        """The value vector."""
-        return self.vectors[-1]
-
-    @property
-    def converged(self) -> bool:
-        """Whether this is a minimum."""
-        return self.result.converged
 
     @property
     def test_risk(self) -> Estimate:

@@ -11,6 +11,7 @@
 """
 
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -43,10 +44,14 @@ _COLUMNS = {"lengths": "iu", "labels": "f", "locations": "iu"}  # of each sequen
 _LAW = "law_lengths", "law_probabilities"
 _MOST_DESCRIBED = (
     2**24
-)  # bytes of what describes the task: a law of 10^6 lengths takes half of them
+)  # bytes of an array about the task: a law of 10^6 lengths takes half of them
 _MOST_COMPRESSED = 100  # times; Gaussian numbers hardly shrink
-# What reading raises; RuntimeError is how zipfile refuses what is encrypted or compressed in an unknown way.
-_DAMAGE = ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error
+# What reading raises. RuntimeError is how zipfile refuses what is encrypted or compressed in an unknown way, OSError
+# comes of offsets that no file has, and TokenError of headers that NumPy cannot parse.
+_DAMAGE = (
+    *(ValueError, KeyError, EOFError, OSError, RuntimeError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
 
 
 def save(data: AbstractDataset, path: str | Path) -> None:

@@ -19,12 +19,12 @@ from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from .data import AbstractDataset, whole
-from .erm import check_padding, check_start, default_starts, sequence_losses
+from .erm import AbstractFit, check_padding, check_start, default_starts, sequence_losses
 
 Watch = Callable[[int, int], None]
 
 
-class SGDPath(eqx.Module):
+class SGDPath(AbstractFit):
     """Overlaps along a path (with an axis of times in front), and the vectors where it ended, keys first."""
 
     recorded: ClassVar[tuple[str, ...]] = ("steps", "result", "converged")
@@ -33,21 +33,6 @@ class SGDPath(eqx.Module):
     vectors: Float[np.ndarray, "P D"]
     steps: int
     result: Result = eqx.field(static=True)
-
-    @property
-    def k(self) -> Float[np.ndarray, " D"]:
-        """The key vector of one head."""
-        return self.vectors[0]
-
-    @property
-    def v(self) -> Float[np.ndarray, " D"]:
-        """The value vector."""
-        return self.vectors[-1]
-
-    @property
-    def converged(self) -> bool:
-        """Whether all steps were done."""
-        return self.result.converged
 
 
 def fit_sgd(
@@ -105,7 +90,13 @@ def fit_sgd(
         result = Result.INTERRUPTED
     steps, overlaps = zip(*path, strict=True)
     stacked = jax.tree.map(lambda *each: np.array(each), *overlaps)
-    return SGDPath(step * np.array(steps), stacked, np.asarray(state[0]), steps[-1], result)
+    return SGDPath(
+        times=step * np.array(steps),
+        overlaps=stacked,
+        vectors=np.asarray(state[0]),
+        steps=steps[-1],
+        result=result,
+    )
 
 
 def _batches(
