@@ -1,4 +1,4 @@
-"""The simulation room: passes over the data against bare matrix products, and fits against SciPy.
+"""Simulations: passes over the data against bare matrix products, and fits against SciPy.
 
 `python -m benchmarks.simulation --device gpu` measures the size of the paper on an accelerator instead.
 """
@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.simulation.erm import default_starts, objective
+from attnrisk.simulation.erm import TOLERANCE, default_starts, objective
 from benchmarks.population import Row
 
 TASK, RIDGE, ATTENTION = ar.SpikedSLR(2.0, 3), ar.Ridge(1.0, 1.0), ar.Softmax()
@@ -36,14 +36,14 @@ def seconds(function: Callable[[], Any], repeats: int = 9) -> float:
 
 def first_points(data: ar.Dataset, starts: int) -> Any:
     """Where fits start."""
-    return jnp.stack(list(default_starts(data).values())[:starts]).reshape(starts, -1)
+    return jnp.stack(list(default_starts(data, ATTENTION).values())[:starts])
 
 
 def evaluation(data: ar.Dataset, starts: int) -> Callable[[], Any]:
     """The objective and its gradient, ready to call."""
     points = first_points(data, starts)
-    known = data.traceable(), as_arrays(ATTENTION), as_arrays(RIDGE)
-    return lambda: objective(*known, points)
+    arrays = data.traceable(), as_arrays(ATTENTION), as_arrays(RIDGE)
+    return lambda: objective(*arrays, points)
 
 
 def products(rows: np.ndarray, columns: int) -> float:
@@ -86,16 +86,39 @@ def plain_numpy(data: ar.Dataset) -> Callable[[np.ndarray], tuple[float, np.ndar
     return value_and_gradient
 
 
-def scipy_fit(data: ar.Dataset) -> float:
-    """The lowest objective that L-BFGS-B finds from the same starts, to the same gradient."""
-    function = plain_numpy(data)
-    labels = float(np.linalg.norm(np.asarray(data.groups[0].labels)))
-    size = {"gtol": 1e-6 * labels / np.sqrt(2 * data.dim), "ftol": 0.0, "maxiter": 2000}
-    starts = [np.asarray(start).ravel() for start in default_starts(data).values()]
-    found = (
-        minimize(function, start, jac=True, method="L-BFGS-B", options=size) for start in starts
-    )
-    return min(result.fun for result in found) / data.dim
+def compiled(data: ar.Dataset) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """The objective that `fit_erm` minimises, for SciPy."""
+    arrays = data.traceable(), as_arrays(ATTENTION), as_arrays(RIDGE)
+
+    def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = objective(*arrays, jnp.asarray(flat).reshape(1, -1, data.dim))
+        return float(value[0]), np.asarray(gradient).ravel()
+
+    return value_and_gradient
+
+
+def scipy_fit(data: ar.Dataset, function: Callable[[np.ndarray], Any]) -> tuple[float, int]:
+    """The lowest objective that L-BFGS-B finds from the same starts, to the same norm of the gradient, and how many
+    evaluations it takes."""
+    least = TOLERANCE[data.precision] * np.linalg.norm(np.asarray(data.groups[0].labels))
+    norms: dict[bytes, float] = {}
+    found = []
+
+    def evaluate(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = function(flat)
+        norms[flat.tobytes()] = float(np.linalg.norm(gradient))
+        return value, gradient
+
+    def stop(intermediate_result: Any) -> None:
+        if norms[intermediate_result.x.tobytes()] <= least:
+            raise StopIteration
+
+    options = {"gtol": 0.0, "ftol": 0.0, "maxiter": 2000}
+    for start in default_starts(data, ATTENTION).values():
+        flat = np.asarray(start).ravel()
+        run = minimize(evaluate, flat, jac=True, method="L-BFGS-B", options=options, callback=stop)
+        found.append((run.fun / data.dim, run.nfev))
+    return min(value for value, _ in found), sum(count for _, count in found)
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -135,7 +158,7 @@ def _resident(name: str) -> int:
 
 
 def rows() -> list[Row]:
-    """Everything this room promises on a processor."""
+    """What is measured on a processor."""
     found = []
     for precision in ("float32", "float64"):
         data = ar.sample(TASK, jax.random.key(0), N, DIM, precision)
@@ -151,23 +174,29 @@ def rows() -> list[Row]:
             _ratio(f"objective and gradient, {precision}", one / bare, 1.3),
             Row("the same from two starts at once", f"{1e3 * two:.1f} ms", "", True),
         ]
-    fit, value = ar.fit_erm(data, ATTENTION, RIDGE), scipy_fit(data)
-    ours = seconds(lambda: ar.fit_erm(data, ATTENTION, RIDGE), 3)
-    theirs = seconds(lambda: scipy_fit(data), 3)
-    off = abs(fit.objective - value) / value
+    fit = ar.fit_erm(data, ATTENTION, RIDGE)
+    ours = seconds(lambda: ar.fit_erm(data, ATTENTION, RIDGE), 5)
+    label = f"fit, two starts, {fit.evaluations} evaluations, float64"
+    found.append(Row(label, f"{ours:.2f} s", "", True))
+    # Below 1.2 our own L-BFGS would not be worth its lines.
+    for name, function, bar in (
+        ("SciPy's L-BFGS-B on NumPy", plain_numpy(data), 3.0),
+        ("SciPy's L-BFGS-B on our objective", compiled(data), 1.2),
+    ):
+        value, count = scipy_fit(data, function)
+        ratio = seconds(lambda: scipy_fit(data, function), 5) / ours  # noqa: B023
+        off = abs(fit.objective - value) / value
+        found += [
+            Row(
+                f"{name}, {count} evaluations, over ours",
+                f"{ratio:.1f}×",
+                f"≥ {bar:g}×",
+                ratio >= bar,
+            ),
+            Row("difference of their objectives, relative", f"{off:.0e}", "≤ 1e-8", off <= 1e-8),
+        ]
     memory = peak_memory()
-    return [
-        *found,
-        Row(f"fit, two starts, {fit.evaluations} evaluations, float64", f"{ours:.2f} s", "", True),
-        Row(
-            "SciPy's L-BFGS-B on NumPy, over ours",
-            f"{theirs / ours:.1f}×",
-            "≥ 3×",
-            theirs >= 3 * ours,
-        ),
-        Row("difference of their objectives, relative", f"{off:.0e}", "≤ 1e-8", off <= 1e-8),
-        Row("peak memory over data", f"{memory:.2f}×", "≤ 1.3×", memory <= 1.3),
-    ]
+    return [*found, Row("peak memory over data", f"{memory:.2f}×", "≤ 1.3×", memory <= 1.3)]
 
 
 def _ratio(what: str, ratio: float, most: float) -> Row:
@@ -220,22 +249,22 @@ def _many_copies(tokens: Any) -> Any:
 
 
 @eqx.filter_jit
-def _many_evaluations(known: Any, points: Any) -> Any:
+def _many_evaluations(arrays: Any, points: Any) -> Any:
     """Each at another point, where the last gradient leads."""
     return jax.lax.fori_loop(
-        0, TURNS, lambda _, points: points - 1e-6 * objective(*known, points)[1], points
+        0, TURNS, lambda _, points: points - 1e-6 * objective(*arrays, points)[1], points
     )
 
 
 def _print_evaluation(data: ar.Dataset, exact: list[np.ndarray], bandwidth: float) -> None:
     """One call waits for the host; in a loop, as the copies, the card alone is measured."""
-    known = data.traceable(), as_arrays(ATTENTION), as_arrays(RIDGE)
+    arrays = data.traceable(), as_arrays(ATTENTION), as_arrays(RIDGE)
     for starts in (1, 2):
         call = evaluation(data, starts)
         value, gradient = map(np.asarray, call())
         alone = seconds(call, 20)
         points = first_points(data, starts)
-        spent = seconds(lambda: _many_evaluations(known, points), 9) / TURNS  # noqa: B023
+        spent = seconds(lambda: _many_evaluations(arrays, points), 9) / TURNS  # noqa: B023
         rate = 2 * data.nbytes / spent
         off = np.abs(value / exact[0][:starts] - 1).max()
         slope = np.linalg.norm(gradient - exact[1][:starts]) / np.linalg.norm(exact[1][:starts])

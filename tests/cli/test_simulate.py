@@ -88,15 +88,15 @@ def test_every_option_reaches_the_library(run, fitted):
 
 
 def test_an_unconverged_fit_is_marked(run, fitted, fit, monkeypatch):
-    stalled = replace(fit, result="stalled")
+    stalled = replace(fit, result=ar.Result.STALLED)
     monkeypatch.setattr(simulation, "fit_erm", lambda *given, **more: stalled)
     ran = run(*SMALL.split())
-    assert "NOT CONVERGED: stalled after" in ran.out
+    assert "NOT CONVERGED: no step lowers the objective after" in ran.out
     assert answer(run(*SMALL.split(), "--json"))["converged"] is False
 
 
 def test_an_interrupted_fit_is_shown_with_a_message(run, fitted, fit, monkeypatch):
-    stopped = replace(fit, result="interrupted")
+    stopped = replace(fit, result=ar.Result.INTERRUPTED)
     monkeypatch.setattr(simulation, "fit_erm", lambda *given, **more: stopped)
     ran = run(*SMALL.split(), "--json")
     assert ran.code == 130

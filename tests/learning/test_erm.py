@@ -194,11 +194,10 @@ def test_what_ignores_the_scale_of_its_scores_has_no_minimum(name):
     """Shorter is cheaper and as good: the objective on data falls all the way to `k = 0`."""
     attention, data = ar.get_attention(name), ar.sample(SPIKED, jax.random.key(0), 40, 20)
     known = data.traceable(), as_arrays(attention), as_arrays(ONE)
-    _, v = data.teacher
-    scales = jnp.array([1.0, 0.1, 0.01, 1e-3])[:, None]
-    points = jnp.concatenate([scales * data.teacher[0], jnp.tile(v, (4, 1))], 1)
+    scales = jnp.array([[1.0, 1.0], [0.1, 1.0], [0.01, 1.0], [1e-3, 1.0]])
+    points = scales[..., None] * data.teacher
     values, _ = objective(*known, points)
-    losses = np.asarray(values) - 0.5 * np.sum(np.square(points), 1)
+    losses = np.asarray(values) - 0.5 * np.sum(np.square(points), (1, 2))
     assert (np.ptp(losses) < 1e-9) == (name in ("relu", "relu2", "hardmax"))
     if np.ptp(losses) < 1e-9:
         with pytest.raises(ValueError, match="scale of its scores"):

@@ -1,5 +1,7 @@
 """Datasets: the laws they follow, how they are cut, and files."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,8 +10,9 @@ import pytest
 from scipy import stats
 
 import attnrisk as ar
-from attnrisk.simulation import data as room
+from attnrisk.simulation import data as data_module
 from attnrisk.simulation.data import longest_of
+from attnrisk.tasks import AbstractPlanted
 
 TASKS = {
     "spiked": ar.SpikedSLR(2.0, ar.LengthLaw([1, 4], [0.3, 0.7]), noise=0.3, spread=0.6),
@@ -68,7 +71,7 @@ def test_labels_are_those_of_the_location(drawn):
 
 def test_irrelevant_directions_are_white(drawn):
     """Values of all tokens, and a random direction orthogonal to the teacher."""
-    spread = getattr(drawn.task, "spread", 1.0)
+    spread = drawn.task.spread
     across = np.random.default_rng(0).normal(size=drawn.dim)
     teacher = np.asarray(drawn.teacher)
     across -= teacher.T @ (teacher @ across) / drawn.dim
@@ -156,7 +159,7 @@ def test_a_dataset_depends_on_its_key_and_not_on_how_it_is_cut(monkeypatch):
 
     whole, one = draw(1)
     other = draw(2)[1]
-    monkeypatch.setattr(room, "_CACHED", 4096)
+    monkeypatch.setattr(data_module, "_CACHED", 4096)
     cut, again = draw(1)
     assert whole[0] == 1
     assert cut[0] > 1
@@ -164,6 +167,91 @@ def test_a_dataset_depends_on_its_key_and_not_on_how_it_is_cut(monkeypatch):
         np.testing.assert_allclose(tokens, same, atol=1e-13)
         assert (label, place) == (pytest.approx(y, abs=1e-12), at)
     assert abs(one[0][1] - other[0][1]) > 1e-6
+
+
+# A number of a token and a label of the last group, the sums of all its tokens and labels, and its first locations.
+STORED = {
+    ("spiked", "float32"): (
+        [0.7283771634101868, 0.5572585496631246, -411.757720653608, 6.820435981045288],
+        [0, 2, 3, 2, 3, 2],
+    ),
+    ("spiked", "float64"): (
+        [0.24068658378500876, -0.41065177813803977, -673.6684338860096, 5.377984557983361],
+        [0, 2, 3, 2, 3, 2],
+    ),
+    ("max", "float32"): (
+        [0.0, 1.4728076457977295, 321.6678896481026, 0.9412496238946915],
+        [15, 5, 13, 17, 17, 0],
+    ),
+    ("max", "float64"): (
+        [0.0, -0.26309295080443723, 214.85710577161328, 6.222323868237148],
+        [15, 3, 13, 1, 13, 0],
+    ),
+    ("hard", "float32"): (
+        [-0.3311748504638672, -0.5494464248951537, 158.7080217685725, 6.292509723877576],
+        [0, 1, 2, 2, 2, 2],
+    ),
+    ("hard", "float64"): (
+        [-0.550683234724455, 0.13718931721163455, -103.86347240747307, -20.473742124909098],
+        [1, 1, 2, 1, 2, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STORED, ids="-".join)
+def test_a_key_gives_the_dataset_that_it_always_gave(case):
+    """Up to the last digits, where another processor rounds differently."""
+    name, dtype = case
+    data = ar.sample(TASKS[name], KEY, n=300, dim=10, dtype=dtype)
+    numbers, locations = STORED[case]
+    ends = [float(data.teacher[0, 0]), float(data.teacher[1, -1])]
+    assert ends == pytest.approx([-0.07427986319742838, -1.6549201874662933], rel=1e-14)
+    group = data.groups[-1]
+    tokens, labels = np.asarray(group.tokens, float), np.asarray(group.labels)
+    found = [tokens[0, 0, -1, 3], labels[0, 5], tokens.sum(), labels.sum()]
+    assert found == pytest.approx(numbers, rel=1e-12 if dtype == "float64" else 1e-6)
+    assert np.asarray(group.locations)[0, :6].tolist() == locations
+
+
+class TwoFeatures(AbstractPlanted):
+    """The relevant token is shifted along one of two directions, by chance."""
+
+    name: ClassVar[str] = "two features"
+    length: ar.LengthLaw = ar.fixed(3)
+    noise: float = 0.0
+    spread: float = 0.5
+    shift: float = 2.0
+
+    @property
+    def features(self):
+        return 2
+
+    @property
+    def shift_uniforms(self):
+        return 1
+
+    def draw_shift(self, uniforms):
+        return jnp.where(uniforms[0] < 0.3, jnp.array([2.0, 0.0]), jnp.array([0.0, -3.0]))
+
+    def log_odds(self, chi):
+        return chi
+
+
+def test_a_teacher_of_three_vectors_and_a_random_shift():
+    data = ar.sample(TwoFeatures(), KEY, n=4000, dim=12)
+    assert data.teacher.shape == (3, 12)
+    np.testing.assert_allclose(data.overlaps(data.teacher).M, np.eye(3), atol=1e-14)
+    found = teacher_fields(data)
+    relevant = np.array([fields[place] for fields, _, place in found])
+    others = np.concatenate([np.delete(fields, place, 0) for fields, _, place in found])
+    assert np.allclose(relevant[:, 2], [label for _, label, _ in found])
+    for mean, chi in zip((0.3 * 2.0, 0.7 * -3.0, 0.0), relevant.T, strict=True):
+        assert distance(chi, mean) < 4
+        assert distance(chi, mean + 0.2) > 4
+    # The two shifts exclude each other: Cov = −0.3·0.7·2·(−3).
+    products = (relevant[:, 0] - 0.6) * (relevant[:, 1] + 2.1)
+    assert distance(products, 0.3 * 0.7 * 6.0) < 4
+    assert spread_distance(others.ravel(), 1.0) < 4
 
 
 def test_precision():
@@ -223,7 +311,45 @@ def test_bad_input(case):
 
 
 def test_what_does_not_fit_is_refused_with_its_size(monkeypatch):
-    monkeypatch.setattr(room, "free_memory", lambda: 2.0**30)
+    monkeypatch.setattr(data_module, "free_memory", lambda: 2.0**30)
     with pytest.raises(ValueError, match=r"22\.4 GiB.* at most the 1 GiB .*stream"):
         ar.sample(TASKS["hard"], jax.random.key(0), n=10**5, dim=10**4)
     ar.stream(TASKS["hard"], jax.random.key(0), n=10**5, dim=10**4)
+
+
+class NoNumbers:
+    """In place of a random generator, to see that it is not asked."""
+
+    def gumbel(self, size):
+        assert np.prod(size) == 0
+        return np.empty(size)
+
+    random = gumbel
+
+
+RARELY_LONG = ar.LengthLaw([1, 10**7], [0.5, 0.5])
+LARGE = {
+    "teacher": (ar.stream, TASKS["hard"], 10, 10**8),
+    "tokens": (ar.sample, TASKS["hard"], 10**8, 10**8),
+    "one sequence": (ar.stream, ar.SpikedSLR(1.0, 10**5), 2, 10**4),
+    "Gumbel numbers": (ar.stream, ar.MaxSLR(1.0, 10**5), 10**4, 2),
+    "lengths": (ar.stream, TASKS["spiked"], 10**8, 2),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_sizes_come_first(name, monkeypatch):
+    """Nothing is drawn of what does not fit."""
+    draw, task, n, dim = LARGE[name]
+    monkeypatch.setattr(data_module, "free_memory", lambda: 2.0**30)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: NoNumbers())
+    with pytest.raises(ValueError, match=r"size = .* at most the 1 GiB") as refusal:
+        draw(task, jax.random.key(0), n=n, dim=dim)
+    assert "\n" not in str(refusal.value)
+
+
+def test_sizes_of_lengths_that_were_drawn(monkeypatch):
+    """The shortest length would fit; the Gumbel numbers of the longest would not, and are not drawn."""
+    monkeypatch.setattr(data_module, "free_memory", lambda: 2.0**30)
+    with pytest.raises(ValueError, match=r"size = .* at most the 1 GiB"):
+        ar.stream(ar.MaxSLR(1.0, RARELY_LONG), jax.random.key(0), n=100, dim=2)

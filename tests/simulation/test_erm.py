@@ -1,6 +1,8 @@
 """Empirical risk minimisation on data: against plain NumPy, SciPy, a test set, and the theory."""
 
+from dataclasses import replace
 from functools import cache
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,8 +14,9 @@ from scipy.optimize import minimize
 from scipy.special import erf
 
 import attnrisk as ar
+from attnrisk.attention import AbstractGeneral
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.simulation.erm import objective
+from attnrisk.simulation.erm import default_starts, objective
 
 RIDGE = ar.Ridge(0.7, 1.3)
 TASKS = {
@@ -46,17 +49,19 @@ SIGMAS = {
 
 
 def plain(data, sigma, ridge):
-    """The objective by its formula, one sequence at a time."""
+    """The objective by its formula, one sequence at a time; several heads are averaged."""
     sequences = []
     for group in data.groups:
         tokens, labels, lengths = map(np.asarray, (group.tokens, group.labels, group.lengths))
         for at in zip(*np.nonzero(lengths), strict=True):
             sequences.append((tokens[at][: lengths[at]] / np.sqrt(data.dim), labels[at]))
 
-    def value(flat):
-        k, v = flat.reshape(2, -1)
-        loss = sum((y - sigma(x @ k) @ (x @ v)) ** 2 / 2 for x, y in sequences)
-        return loss + ridge.k / 2 * k @ k + ridge.v / 2 * v @ v
+    def value(vectors):
+        *keys, v = vectors
+        losses = [
+            (y - np.mean([sigma(x @ k) for k in keys], 0) @ (x @ v)) ** 2 / 2 for x, y in sequences
+        ]
+        return sum(losses) + ridge.k / 2 * np.sum(np.square(keys)) + ridge.v / 2 * v @ v
 
     return value
 
@@ -73,15 +78,76 @@ def plain(data, sigma, ridge):
 )
 def test_objective_and_gradient(task, name, rng):
     data, attention = dataset(task), ar.get_attention(name)
-    points = rng.normal(size=(2, 20))
-    known = data.traceable(), as_arrays(attention), as_arrays(RIDGE)
-    values, gradients = map(np.asarray, objective(*known, jnp.asarray(points)))
+    points = rng.normal(size=(2, 2, 10))
+    arrays = data.traceable(), as_arrays(attention), as_arrays(RIDGE)
+    values, gradients = map(np.asarray, objective(*arrays, jnp.asarray(points)))
     slow = plain(data, SIGMAS[name], RIDGE)
     for point, value, gradient in zip(points, values, gradients, strict=True):
         assert value == pytest.approx(slow(point), rel=1e-12)
-        for way in rng.normal(size=(3, 20)):
+        for way in rng.normal(size=(3, 2, 10)):
             change = (slow(point + 1e-5 * way) - slow(point - 1e-5 * way)) / 2e-5
-            assert gradient @ way == pytest.approx(change, rel=1e-5, abs=1e-4)
+            assert np.sum(gradient * way) == pytest.approx(change, rel=1e-5, abs=1e-4)
+
+
+class Averaged(AbstractGeneral):
+    """The mean of several heads of softmax, each with its own key."""
+
+    name: ClassVar[str] = "averaged"
+    count: int = eqx.field(static=True)
+
+    @property
+    def keys(self):
+        return self.count
+
+    def __call__(self, scores, mask=None):
+        return ar.Softmax()(scores, mask)
+
+    def attend(self, scores, mask=None):
+        return jnp.mean(jax.vmap(lambda each: self(each, mask))(scores), 0)
+
+
+def test_objective_and_gradient_of_three_heads(rng):
+    """`r_k` acts on every key; two points at once."""
+    data, attention = dataset("padded"), Averaged(3)
+    points = rng.normal(size=(2, 4, 10))
+    arrays = data.traceable(), as_arrays(attention), as_arrays(RIDGE)
+    values, gradients = map(np.asarray, objective(*arrays, jnp.asarray(points)))
+    slow = plain(data, SIGMAS["softmax"], RIDGE)
+    for point, value, gradient in zip(points, values, gradients, strict=True):
+        assert value == pytest.approx(slow(point), rel=1e-12)
+        for at in np.ndindex(4, 2):
+            way = np.zeros((4, 10))
+            way[at] = 1e-5
+            change = (slow(point + way) - slow(point - way)) / 2e-5
+            assert gradient[at] == pytest.approx(change, rel=1e-5, abs=1e-5)
+
+
+def test_a_fit_of_two_heads():
+    """No point nearby is lower, and what is reported belongs to the vectors."""
+    data = dataset("ragged")
+    fit = ar.fit_erm(data, Averaged(2), RIDGE)
+    assert fit.converged
+    assert fit.vectors.shape == (3, 10)
+    assert (fit.overlaps.M.shape, fit.overlaps.Q.shape) == ((3, 2), (3, 3))
+    slow = plain(data, SIGMAS["softmax"], RIDGE)
+    found = minimize(lambda flat: slow(flat.reshape(3, 10)), fit.vectors.ravel() + 0.01)
+    assert fit.objective * 10 == pytest.approx(slow(fit.vectors), rel=1e-12)
+    assert fit.objective * 10 == pytest.approx(found.fun, rel=1e-6)
+    *keys, v = fit.vectors
+    loss = slow(fit.vectors) - RIDGE.k / 2 * np.sum(np.square(keys)) - RIDGE.v / 2 * v @ v
+    assert fit.train_error == pytest.approx(2 * loss / 60, rel=1e-9)
+    measured = ar.measure_risk(data, fit, jax.random.key(0), 2000)
+    assert measured.error > 0
+
+
+def test_the_informed_start_of_more_heads_than_features():
+    """One key lies along k*; the others are small and differ, as equal heads would never part."""
+    data = dataset("ragged")
+    start = np.asarray(default_starts(data, Averaged(3))["teacher"])
+    np.testing.assert_allclose(start[0], np.sqrt(2.0) * np.asarray(data.teacher)[0])
+    np.testing.assert_array_equal(start[-1], data.teacher[-1])
+    assert np.max(np.abs(start[1:3])) < 0.5
+    assert np.min(np.abs(start[1] - start[2])) > 0
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +203,12 @@ def test_what_a_fit_reports(spiked, fitted):
     assert rival.objective >= fitted.objective - 1e-9
     risk = ar.population_risk(spiked.task, ar.Softmax(), fitted.overlaps)
     assert float(fitted.test_risk) == float(risk)
+    assert fitted.test_risk.kind is risk.kind
+    kept = ar.record(fitted)
+    assert (kept["test_risk"], kept["test_risk_error"]) == (float(risk), float(risk.error))
+    assert (kept["result"], kept["converged"]) == ("converged", True)
+    assert kept["m_kk"] == fitted.overlaps.m_kk
+    assert kept["iterations"] == fitted.iterations
 
 
 def test_a_stream_gives_the_same_fit(spiked, fitted):
@@ -160,8 +232,9 @@ def test_single_precision_costs_six_digits(spiked, fitted):
 def test_the_exact_risk_is_that_of_a_test_set(spiked, fitted):
     exact = float(fitted.test_risk)
     measured = ar.measure_risk(spiked, fitted, jax.random.key(9), 40_000)
+    assert measured.kind is ar.ErrorKind.STANDARD
     assert abs(float(measured) - exact) < 4 * float(measured.error) < 0.04
-    stretched = eqx.tree_at(lambda fit: fit.v, fitted, 1.3 * fitted.v)  # not what was measured
+    stretched = replace(fitted, vectors=fitted.vectors * [[1.0], [1.3]])  # not what was measured
     wrong = ar.measure_risk(spiked, stretched, jax.random.key(9), 40_000)
     assert abs(float(wrong) - exact) > 4 * float(wrong.error)
 
@@ -169,10 +242,10 @@ def test_the_exact_risk_is_that_of_a_test_set(spiked, fitted):
 def test_the_lowest_minimum_wins(spiked, fitted):
     """A start of the wrong sign of v, with one step, is a rival at most."""
     starts = {"good": np.stack([fitted.k, fitted.v]), "bad": np.stack([fitted.k, -fitted.v])}
-    found = ar.fit_erm(spiked, ar.Softmax(), RIDGE, starts=starts, most_iterations=1)
-    assert (found.start, found.result) == ("good", "converged")
+    found = ar.fit_erm(spiked, ar.Softmax(), RIDGE, starts=starts, steps=1)
+    assert (found.start, found.result) == ("good", ar.Result.CONVERGED)
     (rival,) = found.rivals
-    assert (rival.start, rival.result, rival.converged) == ("bad", "steps over", False)
+    assert (rival.start, rival.result, rival.converged) == ("bad", ar.Result.MAX_STEPS, False)
     assert rival.objective > found.objective
 
 
@@ -182,20 +255,29 @@ def test_an_interrupt_leaves_the_best_so_far(spiked, fitted):
             raise KeyboardInterrupt
 
     found = ar.fit_erm(spiked, ar.Softmax(), RIDGE, watch=watch)
-    assert found.result == "interrupted"
+    assert found.result is ar.Result.INTERRUPTED
     assert not found.converged
     assert found.iterations <= 4
     zero = float(np.sum(np.asarray(spiked.groups[0].labels) ** 2)) / 2 / spiked.dim
     assert fitted.objective < found.objective < zero
 
 
+UNMASKED = ar.General(lambda scores: jax.nn.softmax(scores))
 BAD = [
     (lambda data: ar.fit_erm(data, ar.Softmax(), RIDGE, starts={}), "starts"),
     (lambda data: ar.fit_erm(data, ar.Softmax(), RIDGE, starts={"a": np.ones((2, 3))}), "starts"),
     (lambda data: ar.fit_erm(data, ar.Softmax(), RIDGE, tolerance=-1.0), "tolerance = -1"),
-    (lambda data: ar.fit_erm(data, ar.Softmax(), RIDGE, most_iterations=0), "most_iterations = 0"),
-    (lambda data: ar.fit_erm(dataset("padded"), ar.Sparsemax(), RIDGE), "attention = sparsemax"),
+    (lambda data: ar.fit_erm(data, ar.Softmax(), RIDGE, steps=0), "steps = 0"),
+    (lambda data: ar.fit_erm(dataset("padded"), UNMASKED, RIDGE), "attention = general"),
+    (lambda data: ar.fit_erm(data, Averaged(2), RIDGE, starts={"a": data.teacher}), "3 finite"),
 ]
+
+
+def test_a_fit_that_would_not_fit_is_refused(spiked, monkeypatch):
+    """The memory of L-BFGS is 40 times the starts."""
+    monkeypatch.setattr("attnrisk.simulation.data.free_memory", lambda: 1e5)
+    with pytest.raises(ValueError, match=r"size = .*L-BFGS from 2 starts, dim = 80"):
+        ar.fit_erm(spiked, ar.Softmax(), RIDGE)
 
 
 @pytest.mark.parametrize("case", BAD, ids=lambda case: case[1])

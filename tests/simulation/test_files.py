@@ -1,15 +1,18 @@
 """Datasets as files: what is written is read again, and nothing else is."""
 
+import io
 import pickle
 import shutil
 import zipfile
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk.tasks import AbstractSelected
 
 TASKS = {
     "spiked": ar.SpikedSLR(2.0, 3, noise=0.1, spread=0.7),
@@ -118,6 +121,30 @@ def with_nan(array):
     return array
 
 
+def with_header(name, shape, dtype="<f8", end=b"}"):
+    """The same file with one array that has this header and no numbers."""
+
+    def change_file(path):
+        with zipfile.ZipFile(path) as archive:
+            members = {each: archive.read(each) for each in archive.namelist()}
+        header = io.BytesIO()
+        described = {"descr": dtype, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(header, described)
+        members[f"{name}.npy"] = header.getvalue().replace(b"}", end)
+        with zipfile.ZipFile(path, "w") as archive:
+            for each, content in members.items():
+                archive.writestr(each, content)
+
+    return change_file
+
+
+def inflating(path):
+    """A few kilobytes that would become 64 megabytes."""
+    with np.load(path) as file:
+        arrays = dict(file) | {"tokens": np.zeros((2**20, 8))}
+    np.savez_compressed(path, **arrays)
+
+
 DAMAGE = {
     "empty": (lambda path: path.write_bytes(b""), "not an .npz"),
     "text": (lambda path: path.write_text("tokens"), "not an .npz"),
@@ -125,7 +152,7 @@ DAMAGE = {
     "pickle": (lambda path: path.write_bytes(pickle.dumps([1])), "not an .npz"),
     "cut": (lambda path: path.write_bytes(path.read_bytes()[:-300]), "not an .npz"),
     "flipped": (flipped, "CRC"),
-    "objects": (with_objects, "allow_pickle=False"),
+    "objects": (with_objects, "format"),
     "foreign": (lambda path: np.savez(path, x=np.ones(3)), "format"),
     "no arrays": (lambda path: zipfile.ZipFile(path, "w").close(), "format"),
     "another format": (changed("format", lambda a: np.array("attnrisk dataset 2")), "format"),
@@ -143,6 +170,18 @@ DAMAGE = {
     "long teacher": (changed("teacher", lambda a: 2 * a), "teacher"),
     "unknown task": (changed("task", lambda a: np.array("min")), "task = 'min'"),
     "negative nu": (changed("nu", lambda a: -a), "nu = -inf"),
+    "inflating": (inflating, "compressed more"),
+    "10^15 tokens": (with_header("tokens", (10**15, 8)), "as many as their header says"),
+    "10^15 labels": (with_header("labels", (10**15,)), "labels"),
+    "10^15 of the law": (with_header("law_lengths", (10**15,), "<i8"), "law_lengths"),
+    "unclosed header": (with_header("labels", (100,), end=b" "), "EOF"),
+    "big-endian": (changed("tokens", lambda a: a.astype(">f8")), "tokens have the wrong"),
+    "big-endian labels": (changed("labels", lambda a: a.astype(">f8")), "labels have the wrong"),
+    "complex": (changed("tokens", lambda a: a.astype(complex)), "tokens have the wrong"),
+    "complex nu": (changed("nu", lambda a: a * 1j), "nu have the wrong"),
+    "long word": (changed("task", lambda a: np.array("max" * 10**7)), "task take more than"),
+    "three vectors": (changed("teacher", lambda a: np.ones((3, 8))), "teacher"),
+    "no sequences": (changed("lengths", lambda a: a[:0]), "lengths"),
     "many nu": (changed("nu", lambda a: np.array([1.0, 2.0])), "size 1"),
 }
 
@@ -159,14 +198,41 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(name, saved):
     assert "\n" not in line
 
 
+def test_a_file_that_would_not_fit_is_refused_from_its_header(saved, monkeypatch):
+    """By the size of what it holds, which of a compressed file says little."""
+    monkeypatch.setattr("attnrisk.simulation.data.free_memory", lambda: 2.0**12)
+    monkeypatch.setattr("attnrisk.simulation.files._read_dataset", None)
+    with pytest.raises(ValueError, match=r"size = .* \(file data\.npz, n = 100, dim = 8\)"):
+        ar.load_dataset(saved)
+
+
+def test_a_compressed_file_is_read(saved):
+    whole = ar.load_dataset(saved)
+    changed("nu", lambda a: a)(saved)
+    with np.load(saved) as file:
+        np.savez_compressed(saved.with_name("small.npz"), **dict(file))
+    assert_same(ar.load_dataset(saved.with_name("small.npz")), whole)
+
+
 def test_a_missing_file_is_an_error_of_the_system(tmp_path):
     with pytest.raises(FileNotFoundError):
         ar.load_dataset(tmp_path / "none.npz")
 
 
-def test_a_task_without_words_cannot_be_saved(tmp_path, monkeypatch):
-    data = ar.stream(TASKS["hard"], jax.random.key(0), 10, 5)
-    monkeypatch.setattr("attnrisk.simulation.files.MaxSLR", ar.WeightedSLR)
+class Nameless(AbstractSelected):
+    """A task of somebody's own, which no name in a file could tell from another."""
+
+    name: ClassVar[str] = "max"
+    length: ar.LengthLaw = ar.fixed(2)
+    noise: float = 0.0
+    sharpness: float = 1.0
+
+    def log_odds(self, chi):
+        return chi
+
+
+def test_a_task_without_a_name_cannot_be_saved(tmp_path):
+    data = ar.stream(Nameless(), jax.random.key(0), 10, 5)
     with pytest.raises(ValueError, match="task = max"):
         data.save(tmp_path / "data.npz")
     assert not list(tmp_path.iterdir())

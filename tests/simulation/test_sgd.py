@@ -1,10 +1,16 @@
 """Stochastic gradient descent: the flow at small steps and large batches, and the ridge that weight decay is."""
 
+from typing import ClassVar
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk.attention import AbstractGeneral
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.simulation.erm import objective
 
 TASK = ar.SpikedSLR(2.0, 3)
 DIM, BATCH, STEPS = 100, 2000, 60
@@ -29,9 +35,10 @@ def largest_distance(path, flow):
 @pytest.mark.parametrize("momentum", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_it_follows_the_flow(data, start, momentum):
     path = ar.fit_sgd(data, ar.Softmax(), 0.03, BATCH, momentum=momentum, start=start, records=6)
-    assert path.result == "finished"
+    assert path.result is ar.Result.FINISHED
+    assert path.converged
     assert path.steps == STEPS
-    first = jax.tree.map(lambda each: float(each[0]), path.overlaps)
+    first = jax.tree.map(lambda each: each[0], path.overlaps)
     flow = ar.gradient_flow(TASK, ar.Softmax(), first, path.times)
     moved = flow.overlaps.m_vv[-1] - flow.overlaps.m_vv[0]
     assert moved > 0.5
@@ -54,9 +61,40 @@ def test_weight_decay_is_a_ridge():
     np.testing.assert_allclose(path.v, fit.v, atol=1e-4)
 
 
+class TwoHeads(AbstractGeneral):
+    """The mean of two heads of softmax."""
+
+    name: ClassVar[str] = "two heads"
+
+    @property
+    def keys(self):
+        return 2
+
+    def __call__(self, scores, mask=None):
+        return ar.Softmax()(scores, mask)
+
+    def attend(self, scores, mask=None):
+        return 0.5 * (self(scores[0], mask) + self(scores[1], mask))
+
+
+def test_one_step_with_all_data_is_the_gradient_of_the_objective(rng):
+    """Of two heads; `D ∂E` is `2/α` times the gradient of the empirical risk."""
+    data = ar.sample(TASK, jax.random.key(1), n=60, dim=20)
+    start, ridge = rng.normal(size=(3, 20)), ar.Ridge(0.5, 0.5)
+    arrays = data.traceable(), as_arrays(TwoHeads()), as_arrays(ridge)
+    _, gradient = objective(*arrays, jnp.asarray(start)[None])
+    decay = 2 * 0.5 / data.alpha
+    path = ar.fit_sgd(data, TwoHeads(), 0.1, batch=60, weight_decay=decay, start=start)
+    expected = start - 0.1 * 2 / data.alpha * np.asarray(gradient[0])
+    np.testing.assert_allclose(path.vectors, expected, atol=1e-12)
+    assert path.overlaps.M.shape == (2, 3, 2)
+    assert ar.record(path) == {"steps": 1, "result": "all steps done", "converged": True}
+
+
 def test_too_long_steps_diverge_and_say_so(data, start):
     path = ar.fit_sgd(data, ar.Linear(), 5.0, BATCH, start=start, records=STEPS)
-    assert path.result == "diverged"
+    assert path.result is ar.Result.DIVERGED
+    assert not path.converged
     assert np.all(np.isfinite(path.k))
     assert np.all(np.isfinite(path.overlaps.q_vv))
 
@@ -67,7 +105,7 @@ def test_an_interrupt_leaves_the_path_so_far(data, start):
             raise KeyboardInterrupt
 
     path = ar.fit_sgd(data, ar.Softmax(), 0.03, BATCH, start=start, records=6, watch=watch)
-    assert (path.result, path.steps) == ("interrupted", 20)
+    assert (path.result, path.steps) == (ar.Result.INTERRUPTED, 20)
     assert len(path.times) == 3
 
 

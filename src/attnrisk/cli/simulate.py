@@ -91,6 +91,7 @@ def simulate(
     with working("drawing the data") as report:
         from .. import simulation
         from .._check import one_of, real
+        from .._results import Result
         from ..attention import get_attention as named
         from ..learning import Ridge
 
@@ -119,7 +120,7 @@ def simulate(
         print_json(_fields(answer) | {"test_set": fresh, "seed": int(seed)})
     else:
         print_rich(_panel(answer, fresh))
-    if fit.result == "interrupted":
+    if fit.result is Result.INTERRUPTED:
         typer.echo("Interrupted: this is the best point so far, not a minimum", err=True)
         raise typer.Exit(INTERRUPTED)
 
@@ -226,4 +227,5 @@ def _result(fit: ERMFit) -> str:
     told = f"after {fit.iterations} steps, gradient {fit.gradient_norm:.1g}"
     if fit.converged:
         return f"converged {told} (start: {fit.start})"
-    return f"NOT CONVERGED: {fit.result} {told} (start: {fit.start})"
+    why = fit.result.removeprefix("not converged: ")
+    return f"NOT CONVERGED: {why} {told} (start: {fit.start})"

@@ -1,11 +1,13 @@
 """Empirical risk minimisation on a dataset: the experiment of section 8.
 
 minimise  Σ_μ ½(y_μ − σ(χ_μ)·z_μ)² + (r_k/2)|k|² + (r_v/2)|v|²,    χ = X k/√D,  z = X v/√D
+
+A student is an array of `P` vectors, its keys first and the value vector `v` last; `r_k` acts on all keys.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import real, refuse
-from .._results import Estimate
+from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..learning import Ridge
 from ..learning.scope import learner
@@ -22,28 +24,59 @@ from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..population.risk import population_risk
 from ..tasks import AbstractTask
-from .data import MOST_SEQUENCES, AbstractDataset, Block, longest_of, stream, whole
-from .lbfgs import Watch, minimise
+from .data import MOST_SEQUENCES, AbstractDataset, Block, check_memory, longest_of, stream, whole
+from .lbfgs import MEMORY, Watch, minimise
 
 # Of the gradient, relative to the norm of the labels, and of the objective, relative. A gradient summed in single
 # precision is known to some 1e-6.
 TOLERANCE = {"float32": 1e-5, "float64": 1e-6}
-_SLACK = {"float32": 1e-7, "float64": 1e-12}
-_MOST_ITERATIONS = 2000
+_ROUNDING = {"float32": 1e-7, "float64": 1e-12}
+_STEPS = 2000
 _SMALL = 0.1  # standard deviation of each entry of a random start
-_SHARPEST = 2.0  # a start at the teacher is no sharper
+_LONGEST_KEY = 2.0  # of a start at the teacher, in units of |k*|
 _SAME = 1e-8  # objectives that differ by less, relative, are one minimum
 
 
-class ERMFit(eqx.Module):
-    """What was learned from a dataset; `objective` is per dimension, as in `ERMAsymptotics`.
+class AbstractFit(eqx.Module):
+    """A student learned from a dataset: its keys and the value vector, and why learning stopped."""
 
-    `gradient_norm` is relative to the norm of the labels. `start` tells from where this minimum was found, and `rivals`
-    are what the other starts led to, of higher or equal objective.
+    vectors: eqx.AbstractVar[Float[np.ndarray, "P D"]]
+    result: eqx.AbstractVar[Result]
+
+    @property
+    def k(self) -> Float[np.ndarray, " D"]:
+        """The key vector of one head."""
+        return self.vectors[0]
+
+    @property
+    def v(self) -> Float[np.ndarray, " D"]:
+        """The value vector."""
+        return self.vectors[-1]
+
+    @property
+    def converged(self) -> bool:
+        """Whether learning came to its end."""
+        return self.result.converged
+
+
+class ERMFit(AbstractFit):
+    """A minimum of the empirical risk.
+
+    `objective` is per dimension, as in `ERMAsymptotics`, and `gradient_norm` relative to the norm of the labels.
+    `start` names the start from which it was found; `rivals` are what the other starts led to, of higher or equal
+    objective.
     """
 
-    k: Float[np.ndarray, " D"]
-    v: Float[np.ndarray, " D"]
+    recorded: ClassVar[tuple[str, ...]] = (
+        "test_risk",
+        "train_error",
+        "objective",
+        "overlaps",
+        "iterations",
+        "result",
+        "converged",
+    )
+    vectors: Float[np.ndarray, "P D"]
     task: AbstractTask
     attention: AbstractAttention
     ridge: Ridge
@@ -55,13 +88,8 @@ class ERMFit(eqx.Module):
     evaluations: int
     alpha: float
     start: str = eqx.field(static=True)
-    result: str = eqx.field(static=True)
+    result: Result = eqx.field(static=True)
     rivals: tuple["ERMFit", ...] = ()
-
-    @property
-    def converged(self) -> bool:
-        """Whether this is a minimum."""
-        return self.result == "converged"
 
     @property
     def test_risk(self) -> Estimate:
@@ -74,74 +102,118 @@ def fit_erm(
     attention: AbstractAttention,
     ridge: Ridge,
     key: PRNGKeyArray | None = None,
-    starts: Mapping[str, Float[Any, "2 D"]] | None = None,
+    starts: Mapping[str, Float[Any, "P D"]] | None = None,
     tolerance: float | None = None,
-    most_iterations: int = _MOST_ITERATIONS,
+    steps: int = _STEPS,
     watch: Watch | None = None,
 ) -> ERMFit:
-    """The lowest minimum that L-BFGS finds from `starts`, pairs `k, v` by name.
+    """The lowest minimum that L-BFGS finds from several starts.
 
-    If not given, they are small random vectors (from `key`) and the teacher. `watch` is told the iteration and the norm
-    of the gradient, relative to that of the labels; an interrupt returns the best so far.
+    - `key`: of the random start, `jax.random.key(0)` if not given.
+    - `starts`: vectors by name; if not given, `random` (small vectors) and `teacher` (its directions).
+    - `tolerance`: of the norm of the gradient relative to that of the labels; by default as the precision allows.
+    - `steps`: the largest number of iterations.
+    - `watch`: called with the iteration and the relative norm of the gradient.
+
+    An interrupt returns the best point so far.
     """
-    suited = compiled_for(data, learner(attention))
+    check_padding(data, learner(attention))
     tolerance = real("tolerance", tolerance or TOLERANCE[data.precision], above=0.0)
-    most_iterations = whole("most_iterations", most_iterations, 1, 2**31)
-    given = default_starts(data, key) if starts is None else _read_starts(data, starts)
-    known = data.traceable(), as_arrays(suited), as_arrays(ridge)
-    scale = float(np.sqrt(_label_power(known[0])))
+    steps = whole("steps", steps, 1, 2**31)
+    if starts is None:
+        starts = default_starts(data, attention, key)
+    if not starts:
+        raise refuse("starts", "{}", "one start or more")
+    points = [
+        check_start(f"starts[{name!r}]", data, attention, start) for name, start in starts.items()
+    ]
+    memory = 2 * MEMORY * sum(point.nbytes for point in points)
+    check_memory(memory, f"L-BFGS from {len(points)} starts, dim = {data.dim}")
+    arrays = data.traceable(), as_arrays(attention), as_arrays(ridge)
+    scale = float(jnp.sqrt(_label_power(arrays[0])))
+    shape = -1, *points[0].shape
 
-    def evaluate(points: Array) -> tuple[Array, Array]:
-        return objective(*known, points)
+    def evaluate(flat: Array) -> tuple[Array, Array]:
+        value, gradient = objective(*arrays, flat.reshape(shape))
+        return value, gradient.reshape(flat.shape)
 
-    descent = minimise(
+    found = minimise(
         evaluate,
-        jnp.stack(list(given.values())).reshape(len(given), -1),
+        jnp.stack(points).reshape(len(points), -1),
         tolerance * scale,
-        _SLACK[data.precision],
-        most_iterations,
+        _ROUNDING[data.precision],
+        steps,
         None if watch is None else lambda step, norm: watch(step, norm / scale),
     )
-    fits = [_fit(data, attention, ridge, name, descent, at, scale) for at, name in enumerate(given)]
-    return _best(fits)
+    fits = []
+    for at, start in enumerate(starts):
+        vectors, value = np.asarray(found.points[at]).reshape(shape)[0], float(found.values[at])
+        penalty = 0.5 * float(np.sum(np.asarray(_stiffness(ridge, vectors)) * vectors**2))
+        fit = ERMFit(
+            vectors=vectors,
+            task=data.task,
+            attention=attention,
+            ridge=ridge,
+            overlaps=data.overlaps(vectors),
+            train_error=2.0 * (value - penalty) / data.n,
+            objective=value / data.dim,
+            gradient_norm=float(found.gradient_norms[at]) / scale,
+            iterations=int(found.iterations[at]),
+            evaluations=found.evaluations,
+            alpha=data.alpha,
+            start=start,
+            result=found.results[at],
+        )
+        fits.append(fit)
+    lowest = min(fit.objective for fit in fits)
+
+    def rank(fit: ERMFit) -> tuple[bool, bool, float]:
+        is_higher = fit.objective > lowest + _SAME * abs(lowest)
+        return is_higher, not fit.converged, fit.objective
+
+    best, *others = sorted(fits, key=rank)
+    return replace(best, rivals=tuple(others))
 
 
 def default_starts(
-    data: AbstractDataset, key: PRNGKeyArray | None = None
-) -> dict[str, Float[Array, "2 D"]]:
-    """Next to nothing known, and nearly all."""
+    data: AbstractDataset, attention: AbstractAttention, key: PRNGKeyArray | None = None
+) -> dict[str, Float[Array, "P D"]]:
+    """Uninformed and informed initialisation.
+
+    `random` are small vectors; in `teacher`, the keys lie along the teacher's directions and `v = v*`. Keys beyond
+    their number stay small and random, as equal ones would never part.
+    """
     key = jax.random.key(0) if key is None else key
-    sharpness = float(getattr(data.task, "shift", getattr(data.task, "sharpness", 1.0)))
-    scales = jnp.array([[min(sharpness, _SHARPEST)], [1.0]])
-    small = _SMALL * jax.random.normal(key, data.teacher.shape)
-    return {"random": small, "teacher": scales * data.teacher}
+    small = _SMALL * jax.random.normal(key, (attention.keys + 1, data.dim))
+    known = min(attention.keys, len(data.teacher) - 1)
+    length = min(float(data.task.strength), _LONGEST_KEY)
+    near = small.at[:known].set(length * data.teacher[:known]).at[-1].set(data.teacher[-1])
+    return {"random": small, "teacher": near}
 
 
-def _read_starts(
-    data: AbstractDataset, starts: Mapping[str, Float[Any, "2 D"]]
-) -> dict[str, Float[Array, "2 D"]]:
-    if not starts:
-        raise refuse("starts", "{}", "one start or more")
-    read = {name: np.asarray(start, float) for name, start in starts.items()}
-    for name, start in read.items():
-        if start.shape != (2, data.dim) or not np.all(np.isfinite(start)):
-            raise refuse(f"starts[{name!r}]", f"of shape {start.shape}", "two finite vectors k, v")
-    return {name: jnp.asarray(start) for name, start in read.items()}
+def check_start(
+    name: str, data: AbstractDataset, attention: AbstractAttention, start: Float[Any, "P D"]
+) -> Float[Array, "P D"]:
+    """The vectors to start from, refused if they are not those of this attention."""
+    vectors = np.asarray(start, float)
+    if vectors.shape != (attention.keys + 1, data.dim) or not np.all(np.isfinite(vectors)):
+        allowed = f"{attention.keys + 1} finite vectors of {data.dim} numbers, keys first, v last"
+        raise refuse(name, f"of shape {vectors.shape}", allowed)
+    return jnp.asarray(vectors)
 
 
-def compiled_for(data: AbstractDataset, attention: AbstractAttention) -> AbstractAttention:
-    """The attention, if it can be applied to sequences of the lengths that share a group."""
+def check_padding(data: AbstractDataset, attention: AbstractAttention) -> None:
+    """Refuse an attention that takes no mask where sequences are padded."""
     exact = all(
         np.all(np.isin(np.asarray(group.lengths), (0, longest_of(group)))) for group in data.groups
     )
-    if exact or attention.takes_mask:
-        return attention
-    allowed = "one that takes a mask where there are so many lengths that sequences are padded"
-    raise refuse("attention", attention.name, allowed)
+    if not exact and not attention.takes_mask:
+        allowed = "one that takes a mask where there are so many lengths that sequences are padded"
+        raise refuse("attention", attention.name, allowed)
 
 
 def sequence_losses(
-    attention: AbstractAttention, block: Block, fields: Float[Array, "s L starts 2"]
+    attention: AbstractAttention, block: Block, fields: Float[Array, "s L starts P"]
 ) -> Float[Array, "s starts"]:
     """`½(y − σ(χ)·z)²` of every sequence and start."""
 
@@ -156,9 +228,12 @@ def sequence_losses(
 
 @eqx.filter_jit
 def objective(
-    data: AbstractDataset, attention: AbstractAttention, ridge: Ridge, points: Float[Array, "S P"]
-) -> tuple[Float[Array, " S"], Float[Array, "S P"]]:
-    """The objective and its gradient at several pairs `k, v`, in one pass over the data."""
+    data: AbstractDataset,
+    attention: AbstractAttention,
+    ridge: Ridge,
+    points: Float[Array, "S P D"],
+) -> tuple[Float[Array, " S"], Float[Array, "S P D"]]:
+    """The objective and its gradient at several points, in one pass over the data."""
     vectors = points.reshape(-1, data.dim)
 
     def step(carry: Any, block: Block, _: None) -> tuple[Any, None]:
@@ -166,17 +241,23 @@ def objective(
         fields = block.fields(vectors)
 
         def total(fields: Array) -> tuple[Array, Array]:
-            parts = sequence_losses(attention, block, fields.reshape(*fields.shape[:2], -1, 2))
-            return jnp.sum(parts), jnp.sum(parts, 0)
+            by_start = fields.reshape(*fields.shape[:2], *points.shape[:2])
+            losses = sequence_losses(attention, block, by_start)
+            return jnp.sum(losses), jnp.sum(losses, 0)
 
-        slope, parts = jax.grad(total, has_aux=True)(fields)
-        return (value + parts, gradient + block.transposed(slope)), None
+        slope, losses = jax.grad(total, has_aux=True)(fields)
+        return (value + losses, gradient + block.transposed(slope)), None
 
     zero = jnp.zeros(len(points)), jnp.zeros(vectors.shape)
     (value, gradient), _ = data.scan(step, zero)
-    stiffness = jnp.repeat(jnp.stack([ridge.k, ridge.v]), data.dim)
-    value += 0.5 * jnp.sum(stiffness * points**2, 1)
+    stiffness = _stiffness(ridge, points[0])
+    value += 0.5 * jnp.sum(stiffness * points**2, (1, 2))
     return value, gradient.reshape(points.shape) + stiffness * points
+
+
+def _stiffness(ridge: Ridge, vectors: Float[Any, "P D"]) -> Float[Array, "P 1"]:
+    """`r_k` for each key and `r_v` for the value vector."""
+    return jnp.stack([*(len(vectors) - 1) * [jnp.asarray(ridge.k)], jnp.asarray(ridge.v)])[:, None]
 
 
 @eqx.filter_jit
@@ -189,63 +270,20 @@ def _label_power(data: AbstractDataset) -> Float[Array, ""]:
     return data.scan(step, jnp.zeros(()))[0]
 
 
-def _fit(
-    data: AbstractDataset,
-    attention: AbstractAttention,
-    ridge: Ridge,
-    start: str,
-    descent: Any,
-    at: int,
-    scale: float,
-) -> ERMFit:
-    vectors = np.asarray(descent.points[at]).reshape(2, -1)
-    overlaps = data.overlaps(vectors)
-    value = float(descent.values[at])
-    penalty = 0.5 * data.dim * (float(ridge.k) * overlaps.q_kk + float(ridge.v) * overlaps.q_vv)
-    return ERMFit(
-        k=vectors[0],
-        v=vectors[1],
-        task=data.task,
-        attention=attention,
-        ridge=ridge,
-        overlaps=overlaps,
-        train_error=2.0 * (value - penalty) / data.n,
-        objective=value / data.dim,
-        gradient_norm=float(descent.gradient_norms[at]) / scale,
-        iterations=int(descent.iterations[at]),
-        evaluations=descent.evaluations,
-        alpha=data.alpha,
-        start=start,
-        result=descent.results[at],
-    )
-
-
-def _best(fits: list[ERMFit]) -> ERMFit:
-    """The lowest objective; of equal ones, one that converged."""
-    lowest = min(fit.objective for fit in fits)
-
-    def rank(fit: ERMFit) -> tuple[bool, bool, float]:
-        higher = fit.objective > lowest + _SAME * abs(lowest)
-        return higher, not fit.converged, fit.objective
-
-    best, *others = sorted(fits, key=rank)
-    return replace(best, rivals=tuple(others))
-
-
 def measure_risk(data: AbstractDataset, fit: ERMFit, key: PRNGKeyArray, n: int) -> Estimate:
     """The mean loss on `n` new sequences of the same teacher, with its standard error: a check of `fit.test_risk`."""
     drawn = stream(data.task, key, whole("n", n, 2, MOST_SEQUENCES), data.dim, data.precision)
     drawn = eqx.tree_at(lambda it: it.teacher, drawn, data.teacher)
-    vectors = jnp.stack([fit.k, fit.v])
-    suited = as_arrays(compiled_for(drawn, fit.attention))
-    total, squares = map(float, _moments(drawn.traceable(), suited, vectors))
-    mean = total / n
-    return Estimate(mean, np.sqrt(max(squares / n - mean**2, 0.0) / (n - 1)))
+    check_padding(drawn, fit.attention)
+    sums = _loss_sums(drawn.traceable(), as_arrays(fit.attention), jnp.asarray(fit.vectors))
+    mean, square = (float(total) / n for total in sums)
+    error = np.sqrt(max(square - mean**2, 0.0) / (n - 1))
+    return Estimate(mean, error, ErrorKind.STANDARD)
 
 
 @eqx.filter_jit
-def _moments(
-    data: AbstractDataset, attention: AbstractAttention, vectors: Float[Array, "2 D"]
+def _loss_sums(
+    data: AbstractDataset, attention: AbstractAttention, vectors: Float[Array, "P D"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Sums of the squared errors and of their squares."""
 

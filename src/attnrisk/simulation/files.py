@@ -5,15 +5,19 @@
 | `format` | | `attnrisk dataset 1` |
 | `tokens` | (Σ lengths, D) | the tokens of the first sequence, then those of the second, and so on |
 | `lengths`, `labels`, `locations` | (n,) | `L`, `y` and `ε` of each sequence |
-| `teacher` | (2, D) | `k*` and `v*` |
-| `task`, `nu`, `noise`, `spread` | | the task; `spread` is 1 where it has none |
+| `teacher` | (T, D) | the key directions of the teacher, and `v*` |
+| `task`, `nu`, `noise`, `spread` | | the name of the task and its numbers |
 | `law_lengths`, `law_probabilities` | (lengths,) | the law of the length |
 """
 
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -23,35 +27,46 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._check import one_of, refuse
-from ..tasks import AbstractTask, LengthLaw, MaxSLR, SpikedSLR
+from ..tasks import TASKS, AbstractTask, LengthLaw
 from .data import (
     PRECISIONS,
     AbstractDataset,
     Block,
     Dataset,
-    arrange,
-    check_fits,
-    held_shape,
-    padded,
+    block_shape,
+    check_memory,
+    group_by_length,
+    in_blocks,
 )
 
 FORMAT = "attnrisk dataset 1"
-_PER_SEQUENCE = "lengths", "labels", "locations"
-_NUMBERS = "nu", "noise", "spread"
+_COLUMNS = {"lengths": "iu", "labels": "f", "locations": "iu"}  # of each sequence, and their types
 _LAW = "law_lengths", "law_probabilities"
-_SLAB = 4096
-# What reading raises: the last is zipfile's word for a compression that it does not know, as in a foreign file.
-_DAMAGE = ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError
+_MOST_DESCRIBED = (
+    2**24
+)  # bytes of an array about the task: a law of 10^6 lengths takes half of them
+_MOST_COMPRESSED = 100  # times; Gaussian numbers hardly shrink
+# What reading raises. RuntimeError is how zipfile refuses what is encrypted or compressed in an unknown way, OSError
+# comes of offsets that no file has, and TokenError of headers that NumPy cannot parse.
+_DAMAGE = (
+    *(ValueError, KeyError, EOFError, OSError, RuntimeError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
 
 
 def save(data: AbstractDataset, path: str | Path) -> None:
-    """Write block by block, so that a dataset larger than the memory can be saved; a file is there when it is whole."""
-    path, described = Path(path), _described(data)
+    """Write block by block, so that a dataset larger than the memory can be saved; only a complete file appears."""
+    path, task = Path(path), data.task
+    if TASKS.get(task.name) is not type(task):
+        raise refuse("task", task.name, f"one of {', '.join(TASKS)} where a dataset is saved")
+    described = {"format": FORMAT, "task": task.name, "teacher": data.teacher}
+    described |= {name: getattr(task, name) for name in (*_numbers(type(task)), "spread")}
+    law = task.length.lengths, task.length.probabilities
+    described |= dict(zip(_LAW, law, strict=True))
     part = path.with_name(path.name + ".part")
     try:
         with zipfile.ZipFile(part, "w", allowZip64=True) as archive:
-            columns = _write_tokens(archive, data)
-            for name, values in (described | columns).items():
+            for name, values in (_write_tokens(archive, data) | described).items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asarray(values), allow_pickle=False)
         os.replace(part, path)
@@ -59,114 +74,148 @@ def save(data: AbstractDataset, path: str | Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def _described(data: AbstractDataset) -> dict[str, Any]:
-    """Everything about a dataset that is not one of its sequences."""
-    task = data.task
-    if not isinstance(task, SpikedSLR | MaxSLR):
-        raise refuse("task", task.name, "spiked or max where a dataset is saved")
-    numbers = (task.nu, task.noise, getattr(task, "spread", 1.0))
-    law = (task.length.lengths, task.length.probabilities)
-    named = dict(zip(_NUMBERS + _LAW, numbers + law, strict=True))
-    return {"format": FORMAT, "task": task.name, "teacher": data.teacher} | named
+def _numbers(kind: type[AbstractTask]) -> list[str]:
+    """The names of the numbers that a task is made from."""
+    return [field.name for field in fields(kind) if field.name != "length"]
 
 
-def _write_tokens(archive: zipfile.ZipFile, data: AbstractDataset) -> dict[str, np.ndarray]:
-    """Write the tokens, and return what else is known of the sequences."""
+def _write_tokens(archive: zipfile.ZipFile, data: AbstractDataset) -> dict[str, Any]:
+    """Write the tokens, and return the columns of the sequences."""
     rows = sum(int(np.sum(group.lengths)) for group in data.groups)
-    shape = rows, data.dim
-    header = {"descr": np.dtype(data.precision).str, "fortran_order": False, "shape": shape}
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in _PER_SEQUENCE}
+    precision = np.dtype(data.precision).str
+    header = {"descr": precision, "fortran_order": False, "shape": (rows, data.dim)}
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
+    opened = eqx.filter_jit(lambda data, part: data.open(part))
+    arrays = data.traceable()
     with archive.open("tokens.npy", "w", force_zip64=True) as member:
         np.lib.format.write_array_header_1_0(member, header)
-        for block in _blocks(data):
-            member.write(np.ascontiguousarray(block.tokens[np.asarray(block.mask)]).data)
-            there = block.lengths > 0
-            for name, parts in columns.items():
-                parts.append(getattr(block, name)[there])
+        for group in data.groups:
+            for at in range(group.lengths.shape[0]):
+                part = jax.tree.map(lambda leaf: leaf[at], group)  # noqa: B023
+                block = jax.tree.map(np.asarray, opened(arrays, part))
+                member.write(np.ascontiguousarray(block.tokens[np.asarray(block.mask)]).data)
+                for name, parts in columns.items():
+                    parts.append(getattr(block, name)[block.lengths > 0])
     return {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
-def _blocks(data: AbstractDataset) -> Iterator[Block]:
-    """One after the other, as NumPy arrays."""
-    opened = eqx.filter_jit(lambda data, part: data.open(part))
-    known = data.traceable()
-    for group in data.groups:
-        for at in range(group.lengths.shape[0]):
-            part = jax.tree.map(lambda leaf: leaf[at], group)  # noqa: B023
-            yield jax.tree.map(np.asarray, opened(known, part))
-
-
 def load_dataset(path: str | Path) -> Dataset:
-    """Read what `save` wrote; anything else is refused."""
+    """Read what `save` wrote; anything else is refused, and what is too large before it is read."""
     path = Path(path)
-    check_fits(path.stat().st_size, f"file {path.name}")
+    with path.open("rb") as file:
+        with _refusing(path):
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is not an .npz file")
+            archive = zipfile.ZipFile(file)
+            task = _read_task(archive)
+            n, (rows, dim), dtype = _check_headers(archive, task)
+        law, size = task.length, rows * dim * dtype.itemsize
+        groups = group_by_length(law.lengths, law)
+        padded = sum(longest * law.probabilities[of].sum() for longest, of in groups) / law.mean()
+        # In NumPy and on the device.
+        check_memory(int(2 * size * padded), f"file {path.name}, n = {n}, dim = {dim}")
+        with _refusing(path):
+            return _read_dataset(archive, task, rows, dim, dtype)
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Whatever shows that the file is damaged or foreign, as one line."""
     try:
-        if not zipfile.is_zipfile(path):
-            raise ValueError("it is not an .npz file")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        return _dataset(arrays)
+        yield
     except _DAMAGE as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise refuse("path", repr(str(path)), f"a whole dataset of attnrisk ({why})") from None
 
 
-def _dataset(arrays: dict[str, np.ndarray]) -> Dataset:
-    """The dataset of these arrays, each of which is looked at."""
-    if arrays["format"].dtype.kind != "U" or arrays["format"].item() != FORMAT:
+def _read_header(
+    archive: zipfile.ZipFile, name: str, kinds: str, shape: tuple[int, ...] | None = None
+) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of an array, refused unless it is of these kinds and the archive holds as much as it says."""
+    info = archive.getinfo(f"{name}.npy")
+    with archive.open(info) as member:
+        np.lib.format.read_magic(member)
+        found, is_transposed, dtype = np.lib.format.read_array_header_1_0(member)
+        held = info.file_size - member.tell()
+    if dtype.kind not in kinds or not dtype.isnative or shape not in (None, found) or is_transposed:
+        raise ValueError(f"its {name} have the wrong shape or type")
+    if prod(found) * dtype.itemsize != held:
+        raise ValueError(f"its {name} are not as many as their header says")
+    return found, dtype
+
+
+def _read(archive: zipfile.ZipFile, name: str, kinds: str, most: float = _MOST_DESCRIBED) -> Any:
+    """An array of one of these kinds and at most so many bytes."""
+    if archive.getinfo(f"{name}.npy").file_size > most:
+        raise ValueError(f"its {name} take more than {most} bytes")
+    _read_header(archive, name, kinds)
+    with archive.open(f"{name}.npy") as member:
+        return np.lib.format.read_array(member, allow_pickle=False)
+
+
+def _read_task(archive: zipfile.ZipFile) -> AbstractTask:
+    if _read(archive, "format", "U").item() != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}")
-    law = LengthLaw(*(arrays[name] for name in _LAW))
-    task = _task(arrays["task"].item(), law, *(arrays[name].item() for name in _NUMBERS))
-    _check_shapes(arrays)
-    _check_values(arrays, law)
-    groups = tuple(_groups(arrays, law))
-    return Dataset(task, jnp.asarray(arrays["teacher"]), groups, arrays["tokens"].dtype.name)
+    kind = TASKS[one_of("task", _read(archive, "task", "U").item(), TASKS)]
+    law = LengthLaw(*(_read(archive, name, "fiu").ravel() for name in _LAW))
+    numbers = {name: _read(archive, name, "fiu").item() for name in _numbers(kind)}
+    return kind(length=law, **numbers)
 
 
-def _task(name: str, law: LengthLaw, nu: float, noise: float, spread: float) -> AbstractTask:
-    one_of("task", name, (SpikedSLR.name, MaxSLR.name))
-    return SpikedSLR(nu, law, noise, spread) if name == SpikedSLR.name else MaxSLR(nu, law, noise)
-
-
-def _check_shapes(arrays: dict[str, np.ndarray]) -> None:
-    tokens, lengths = arrays["tokens"], arrays["lengths"]
-    kinds = {"lengths": "iu", "labels": "f", "locations": "iu", "teacher": "f"}
-    if tokens.dtype.name not in PRECISIONS or tokens.ndim != 2 or tokens.shape[1] < 2:
+def _check_headers(
+    archive: zipfile.ZipFile, task: AbstractTask
+) -> tuple[int, tuple[int, ...], np.dtype[Any]]:
+    """How many sequences there are, and shape and type of their tokens."""
+    shape, dtype = _read_header(archive, "tokens", "fiu")
+    if dtype.name not in PRECISIONS or len(shape) != 2 or shape[1] < 2:
         raise ValueError("its tokens are not a table of float32 or float64")
-    for name, kind in kinds.items():
-        expected = (2, tokens.shape[1]) if name == "teacher" else (lengths.size,)
-        if arrays[name].dtype.kind not in kind or arrays[name].shape != expected:
-            raise ValueError(f"its {name} have the wrong shape or type")
-    if not lengths.size or np.sum(lengths) != len(tokens):
+    info = archive.getinfo("tokens.npy")
+    if info.file_size > _MOST_COMPRESSED * info.compress_size:
+        raise ValueError("its tokens are compressed more than Gaussian numbers can be")
+    _read_header(archive, "teacher", "f", (task.features + 1, shape[1]))
+    n = prod(_read_header(archive, "lengths", "iu")[0])
+    if not 1 <= n <= shape[0]:
         raise ValueError("its lengths do not add up to its tokens")
+    for name, kinds in _COLUMNS.items():
+        _read_header(archive, name, kinds, (n,))
+    return n, shape, dtype
 
 
-def _check_values(arrays: dict[str, np.ndarray], law: LengthLaw) -> None:
-    lengths, locations, teacher = arrays["lengths"], arrays["locations"], arrays["teacher"]
-    finite = all(np.all(np.isfinite(arrays[name])) for name in ("labels", "teacher"))
-    if not finite or not all(np.all(np.isfinite(rows)) for rows in _slabs(arrays["tokens"])):
+def _read_dataset(
+    archive: zipfile.ZipFile, task: AbstractTask, rows: int, dim: int, dtype: np.dtype[Any]
+) -> Dataset:
+    """The dataset, each array of which is checked."""
+    columns = {name: _read(archive, name, kinds, inf) for name, kinds in _COLUMNS.items()}
+    lengths, labels, locations = columns.values()
+    teacher = _read(archive, "teacher", "f", inf).astype(float)
+    if not np.all(np.isfinite(labels)):
         raise ValueError("not all of its numbers are finite")
-    if not np.all(np.isin(lengths, law.lengths)):
+    if not np.all(np.isin(lengths, task.length.lengths)):
         raise ValueError("its lengths are not those of its law")
+    if np.sum(lengths) != rows:
+        raise ValueError("its lengths do not add up to its tokens")
     if not np.all((locations >= 0) & (locations < lengths)):
         raise ValueError("its locations are not within its sequences")
-    if not np.allclose(teacher @ teacher.T / teacher.shape[1], np.eye(2), atol=1e-9):
+    if not np.allclose(teacher @ teacher.T / dim, np.eye(len(teacher)), atol=1e-9):
         raise ValueError("its teacher does not have |k*|² = |v*|² = D and k*·v* = 0")
-
-
-def _slabs(rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Some rows at a time, so that what is computed of them stays small."""
-    return (rows[start : start + _SLAB] for start in range(0, len(rows), _SLAB))
-
-
-def _groups(arrays: dict[str, np.ndarray], law: LengthLaw) -> Iterator[Block]:
-    tokens, lengths = arrays["tokens"], arrays["lengths"].astype(int)
-    first = np.cumsum(lengths) - lengths
-    for longest, members in arrange(lengths, law):
-        shape = held_shape(members.size, longest, tokens.shape[1], tokens.dtype.itemsize)
-        held = np.zeros((*shape, longest, tokens.shape[1]), tokens.dtype)
-        flat = held.reshape(-1, *held.shape[2:])
-        for row, (at, length) in enumerate(zip(first[members], lengths[members], strict=True)):
-            flat[row, :length] = tokens[at : at + length]
-        columns = {name: arrays[name][members] for name in _PER_SEQUENCE}
-        yield Block(jnp.asarray(held), **{name: padded(c, shape) for name, c in columns.items()})
+    sequences: list[Any] = [None] * lengths.size  # where the tokens of each are held
+    blocks = []
+    for longest, members in group_by_length(lengths.astype(int), task.length):
+        shape = block_shape(members.size, longest * dim * dtype.itemsize)
+        held = np.zeros((*shape, longest, dim), dtype)
+        for member, tokens in zip(members, held.reshape(-1, longest, dim), strict=False):
+            sequences[member] = tokens[: lengths[member]]
+        blocks.append(
+            (held, {name: in_blocks(each[members], shape) for name, each in columns.items()})
+        )
+    is_finite = True
+    with archive.open("tokens.npy") as stored:
+        np.lib.format.read_magic(stored)
+        np.lib.format.read_array_header_1_0(stored)
+        for tokens in sequences:
+            tokens.flat = np.frombuffer(stored.read(tokens.nbytes), dtype)
+            is_finite = is_finite and bool(np.all(np.isfinite(tokens)))
+    if not is_finite:
+        raise ValueError("not all of its numbers are finite")
+    groups = tuple(Block(jnp.asarray(held), **of_sequences) for held, of_sequences in blocks)
+    return Dataset(task, jnp.asarray(teacher), groups, dtype.name)

@@ -1,11 +1,11 @@
 """Stochastic gradient descent on a dataset, in the time of the gradient flow of section 5.
 
-A step of size `dt` moves `k` by `−dt D ∂_k E`, where `E` is the mean of `(y − σ(χ)·z)²` over a mini-batch, and likewise
-`v`. As `dt → 0` and `D dt/batch → 0` it follows the flow at `time = steps · dt`.
+A step of size `dt` moves each vector `w` by `−dt D ∂_w E`, where `E` is the mean of `(y − σ(χ)·z)²` over a mini-batch.
+As `dt → 0` and `D dt/batch → 0` it follows the flow at `time = steps · dt`.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,24 +14,25 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._check import LARGEST, real, refuse
+from .._results import Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from .data import AbstractDataset, whole
-from .erm import compiled_for, default_starts, sequence_losses
+from .erm import AbstractFit, check_padding, check_start, default_starts, sequence_losses
 
-Told = Callable[[int, int], None]
+Watch = Callable[[int, int], None]
 
 
-class SGDPath(eqx.Module):
-    """Overlaps along a path, and where it ended. `result`: `finished`, `diverged` or `interrupted`."""
+class SGDPath(AbstractFit):
+    """Overlaps along a path (with an axis of times in front), and the vectors where it ended, keys first."""
 
+    recorded: ClassVar[tuple[str, ...]] = ("steps", "result", "converged")
     times: Float[np.ndarray, " records"]
     overlaps: Overlaps
-    k: Float[np.ndarray, " D"]
-    v: Float[np.ndarray, " D"]
+    vectors: Float[np.ndarray, "P D"]
     steps: int
-    result: str = eqx.field(static=True)
+    result: Result = eqx.field(static=True)
 
 
 def fit_sgd(
@@ -42,16 +43,21 @@ def fit_sgd(
     epochs: int = 1,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
-    start: Float[Any, "2 D"] | None = None,
+    start: Float[Any, "P D"] | None = None,
     key: PRNGKeyArray | None = None,
     records: int = 50,
-    watch: Told | None = None,
+    watch: Watch | None = None,
 ) -> SGDPath:
     """Go through the data in mini-batches, in a new random order each epoch.
 
-    Data from `stream` with one epoch are new at every step. `momentum` averages gradients over `1/(1 − momentum)` steps
-    and leaves the time as it is; `weight_decay = 2 r/α` acts as a ridge `r`. `start` is a pair `k, v`, small and random
-    if not given; `watch` is told the steps done and all of them.
+    - `step`: the size `dt` of a step; `batch`: the sequences of a mini-batch.
+    - `epochs`: passes over the data. Data from `stream` with one epoch are new at every step.
+    - `momentum`: averages gradients over `1/(1 − momentum)` steps, which leaves the time as it is.
+    - `weight_decay`: `2 r/α` acts as a ridge `r` on all vectors.
+    - `start`: keys and value vector, small and random if not given; `key`: of that and of the order.
+    - `records`: about how many times overlaps are measured; `watch`: called there with the steps done and all steps.
+
+    Divergence and an interrupt leave the last good point.
     """
     step = real("step", step, above=0.0)
     momentum = real("momentum", momentum, minimum=0.0)
@@ -61,47 +67,46 @@ def fit_sgd(
     batch, epochs = whole("batch", batch, 1, data.n), whole("epochs", epochs, 1, 2**31)
     records = whole("records", records, 1, 2**31)
     key = jax.random.key(0) if key is None else key
-    point = default_starts(data, key)["random"] if start is None else jnp.asarray(start, float)
-    if point.shape != (2, data.dim) or not np.all(np.isfinite(point)):
-        raise refuse("start", f"of shape {point.shape}", "two finite vectors k, v")
-    known = data.traceable(), as_arrays(compiled_for(data, attention)), rates
-    total = epochs * _steps_of(data, batch)
-    state, path, result = (point, jnp.zeros_like(point)), [(0, data.overlaps(point))], "finished"
+    check_padding(data, attention)
+    if start is None:
+        start = default_starts(data, attention, key)["random"]
+    point = check_start("start", data, attention, start)
+    arrays = data.traceable(), as_arrays(attention), rates
+    per_epoch = max(1, data.n // batch)
+    total = epochs * per_epoch
+    state, path = (point, jnp.zeros_like(point)), [(0, data.overlaps(point))]
+    result = Result.FINISHED
     try:
-        for rows in _pieces(data, batch, epochs, key, -(-total // records)):
-            ahead = _descend(known, state, rows)
+        for rows in _batches(data, per_epoch, epochs, key, -(-total // records)):
+            ahead = _descend(*arrays, state, rows)
             if not float(jnp.sum(ahead[0] ** 2)) <= LARGEST * data.dim:
-                result = "diverged"
+                result = Result.DIVERGED
                 break
             state = ahead
             path.append((path[-1][0] + len(rows[0]), data.overlaps(state[0])))
             if watch is not None:
                 watch(path[-1][0], total)
     except KeyboardInterrupt:
-        result = "interrupted"
-    return _path(path, np.asarray(state[0]), step, result)
-
-
-def _path(
-    path: list[tuple[int, Overlaps]], vectors: np.ndarray, step: float, result: str
-) -> SGDPath:
+        result = Result.INTERRUPTED
     steps, overlaps = zip(*path, strict=True)
     stacked = jax.tree.map(lambda *each: np.array(each), *overlaps)
-    k, v = vectors
-    return SGDPath(step * np.array(steps), stacked, k, v, steps[-1], result=result)
+    return SGDPath(
+        times=step * np.array(steps),
+        overlaps=stacked,
+        vectors=np.asarray(state[0]),
+        steps=steps[-1],
+        result=result,
+    )
 
 
-def _steps_of(data: AbstractDataset, batch: int) -> int:
-    """Steps of an epoch."""
-    return max(1, data.n // batch)
-
-
-def _pieces(
-    data: AbstractDataset, batch: int, epochs: int, key: PRNGKeyArray, most: int
+def _batches(
+    data: AbstractDataset, steps: int, epochs: int, key: PRNGKeyArray, most: int
 ) -> Iterator[tuple[Int[Array, "steps b"], ...]]:
-    """Rows of each group for some steps at a time. Every group has its share in each step, if need be by turns."""
+    """Rows of each group for up to `most` steps at a time, of `steps` in an epoch.
+
+    Every group has its share in each step; one with fewer sequences than steps repeats them.
+    """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    steps = _steps_of(data, batch)
     rows = [np.flatnonzero(np.asarray(group.lengths)) for group in data.groups]
     for _ in range(epochs):
         orders = [np.resize(rng.permutation(own), (steps, -(-own.size // steps))) for own in rows]
@@ -111,12 +116,14 @@ def _pieces(
 
 @eqx.filter_jit
 def _descend(
-    known: tuple[AbstractDataset, AbstractAttention, Any],
+    data: AbstractDataset,
+    attention: AbstractAttention,
+    rates: tuple[Array, Array, Array],
     state: tuple[Array, Array],
     rows: tuple[Int[Array, "steps b"], ...],
 ) -> tuple[Array, Array]:
     """The point and the average of gradients after a step for each row of indices."""
-    data, attention, (step, momentum, weight_decay) = known
+    step, momentum, weight_decay = rates
     counts = [jnp.sum(group.lengths > 0) for group in data.groups]
     shares = [count / sum(counts) for count in counts]
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), data.groups)

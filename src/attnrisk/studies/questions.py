@@ -21,7 +21,7 @@ from ..learning.optimal import optimisable
 from ..population import Minimum, bayes_risk, population_minima, population_minimum
 from ..population.lanes import LANES
 from ..simulation import fit_amp, fit_erm, sample
-from ..simulation.data import LARGEST_DIM, samplable, whole
+from ..simulation.data import LARGEST_DIM, whole
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
 
 Inputs = Mapping[str, Any]
@@ -193,7 +193,7 @@ QUESTIONS: dict[str, Question] = {
     "tuned-erm": Question(_tuned_erm, _LEARNING, learnable, 1),
     "optimal": Question(_optimal, (*TASK, "alpha"), optimisable, 2),
     "simulate": Question(
-        _simulate, (*_LEARNING, "ridge_k", "ridge_v", "dim", "seed"), samplable, 1
+        _simulate, (*_LEARNING, "ridge_k", "ridge_v", "dim", "seed"), _any_task, 1
     ),
     "amp": Question(_amp, (*TASK, "alpha", "dim", "seed"), optimisable, 1),
 }

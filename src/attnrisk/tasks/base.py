@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .lengths import LengthLaw
@@ -69,25 +70,29 @@ class AbstractTask(eqx.Module):
 
 
 class AbstractSamplable(AbstractTask):
-    """A task with an exact sampler: the location is drawn, and the relevant token moved."""
+    """A task with an exact sampler: from Gaussian tokens and some more numbers for each sequence, called its noise,
+    a location is chosen and the token there moved."""
 
     @abstractmethod
     def location_noise(
-        self, uniform: Float[Any, "s 1"], gumbel: Float[Any, "s L"]
-    ) -> Float[Any, "s _"]:
-        """Which of these random numbers decide the location."""
+        self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
+    ) -> Float[np.ndarray, "s _"]:
+        """The noise of sequences of up to `longest` tokens: of these uniform numbers, and what else `rng` draws."""
 
     @abstractmethod
     def choose_locations(
-        self, noise: Float[Array, "s _"], chi: Float[Array, "s L"], mask: Bool[Array, "s L"]
+        self, noise: Float[Array, "s _"], chi: Float[Array, "s L F"], mask: Bool[Array, "s L"]
     ) -> Int[Array, " s"]:
-        """The location in each sequence, given the fields that its tokens have before the relevant one is moved."""
+        """The location in each sequence; `chi` are the fields of its Gaussian tokens along the key directions."""
 
     @abstractmethod
     def move_relevant(
-        self, tokens: Float[Array, "*batch D"], key: Float[Array, " D"]
-    ) -> Float[Array, "*batch D"]:
-        """Tokens as the relevant one is distributed, from plain Gaussian ones; `key` is `k*`."""
+        self,
+        tokens: Float[Array, "s L D"],
+        keys: Float[Array, "F D"],
+        noise: Float[Array, "s _"],
+    ) -> Float[Array, "s L D"]:
+        """What each Gaussian token would become if it were the relevant one; `keys` are the teacher's directions."""
 
 
 class AbstractNeedle(AbstractTask):
@@ -130,20 +135,24 @@ class AbstractPlanted(AbstractNeedle, AbstractSamplable):
         return jnp.atleast_1d(jnp.asarray(self.shift))
 
     def location_noise(
-        self, uniform: Float[Any, "s 1"], gumbel: Float[Any, "s L"]
-    ) -> Float[Any, "s _"]:
-        return uniform
+        self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
+    ) -> Float[np.ndarray, "s _"]:
+        return np.concatenate([uniform, rng.random((len(uniform), self.shift_uniforms))], 1)
 
     def choose_locations(
-        self, noise: Float[Array, "s _"], chi: Float[Array, "s L"], mask: Bool[Array, "s L"]
+        self, noise: Float[Array, "s _"], chi: Float[Array, "s L F"], mask: Bool[Array, "s L"]
     ) -> Int[Array, " s"]:
         return jnp.floor(noise[:, 0] * jnp.sum(mask, -1)).astype(int)
 
     def move_relevant(
-        self, tokens: Float[Array, "*batch D"], key: Float[Array, " D"]
-    ) -> Float[Array, "*batch D"]:
-        shift = (self.shift * key / jnp.sqrt(key.size)).astype(tokens.dtype)
-        return jnp.asarray(self.spread, tokens.dtype) * tokens + shift
+        self,
+        tokens: Float[Array, "s L D"],
+        keys: Float[Array, "F D"],
+        noise: Float[Array, "s _"],
+    ) -> Float[Array, "s L D"]:
+        shifts = jax.vmap(self.draw_shift)(noise[:, 1:]) @ keys / jnp.sqrt(keys.shape[-1])
+        spread = jnp.asarray(self.spread, tokens.dtype)
+        return spread * tokens + shifts[:, None].astype(tokens.dtype)
 
 
 class AbstractSelected(AbstractSamplable):
@@ -160,20 +169,23 @@ class AbstractSelected(AbstractSamplable):
         return jnp.zeros(())
 
     def location_noise(
-        self, uniform: Float[Any, "s 1"], gumbel: Float[Any, "s L"]
-    ) -> Float[Any, "s _"]:
-        return gumbel
+        self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
+    ) -> Float[np.ndarray, "s _"]:
+        return rng.gumbel(size=(len(uniform), longest))
 
     def choose_locations(
-        self, noise: Float[Array, "s _"], chi: Float[Array, "s L"], mask: Bool[Array, "s L"]
+        self, noise: Float[Array, "s _"], chi: Float[Array, "s L F"], mask: Bool[Array, "s L"]
     ) -> Int[Array, " s"]:
-        hard = jnp.isinf(self.sharpness)
-        scores = jnp.where(hard, chi, jnp.where(hard, 0.0, self.sharpness) * chi + noise)
-        return jnp.argmax(jnp.where(mask, scores, -jnp.inf), -1)
+        hard, scores = jnp.isinf(self.sharpness), chi[..., 0]
+        soft = jnp.where(hard, 0.0, self.sharpness) * scores + noise
+        return jnp.argmax(jnp.where(mask, jnp.where(hard, scores, soft), -jnp.inf), -1)
 
     def move_relevant(
-        self, tokens: Float[Array, "*batch D"], key: Float[Array, " D"]
-    ) -> Float[Array, "*batch D"]:
+        self,
+        tokens: Float[Array, "s L D"],
+        keys: Float[Array, "F D"],
+        noise: Float[Array, "s _"],
+    ) -> Float[Array, "s L D"]:
         return tokens
 
 
