@@ -17,7 +17,7 @@ from ..numerics.laplace import one_token
 from ..numerics.rules import AbstractRule, panels
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, LengthLaw
 from .bayes import bayes_risk, location_missed
-from .plan import ORDERS, SHARPEST, by_kind, relevance
+from .plan import ORDERS, SHARPEST, by_kind, is_exact, relevance
 from .risk import compared
 
 _STEP, _TAIL = 0.1, 40.0  # in log(−log p); beyond the tail nothing is left in double precision
@@ -100,8 +100,10 @@ def elementwise_floor(task: AbstractTask) -> Estimate:
 
 
 def floor(task: AbstractTask, attention: AbstractAttention) -> Estimate:
-    """What no attention that compares tokens, or none that does not, can beat."""
-    return bayes_risk(task) if attention.compares_tokens else elementwise_floor(task)
+    """What no attention of this kind can beat."""
+    if attention.compares_tokens or task.spread != 1.0 or not is_exact(task, attention):
+        return bayes_risk(task)
+    return elementwise_floor(task)
 
 
 def _planted_floor(task: AbstractPlanted) -> Estimate:

@@ -95,7 +95,7 @@ class AbstractSamplable(AbstractTask):
         """What each Gaussian token would become if it were the relevant one; `keys` are the teacher's directions."""
 
 
-class AbstractNeedle(AbstractTask):
+class AbstractNeedle(AbstractSamplable):
     """Given the location, tokens are independent, and only the relevant one has a law of its own.
 
     Its teacher key-fields have a mean that is drawn, and all its fields have standard deviation `spread`.
@@ -110,8 +110,28 @@ class AbstractNeedle(AbstractTask):
     def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
         """The shift along each feature, from uniform numbers."""
 
+    def location_noise(
+        self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
+    ) -> Float[np.ndarray, "s _"]:
+        return np.concatenate([uniform, rng.random((len(uniform), self.shift_uniforms))], 1)
 
-class AbstractPlanted(AbstractNeedle, AbstractSamplable):
+    def choose_locations(
+        self, noise: Float[Array, "s _"], chi: Float[Array, "s L F"], mask: Bool[Array, "s L"]
+    ) -> Int[Array, " s"]:
+        return jnp.floor(noise[:, 0] * jnp.sum(mask, -1)).astype(int)
+
+    def move_relevant(
+        self,
+        tokens: Float[Array, "s L D"],
+        keys: Float[Array, "F D"],
+        noise: Float[Array, "s _"],
+    ) -> Float[Array, "s L D"]:
+        shifts = jax.vmap(self.draw_shift)(noise[:, 1:]) @ keys / jnp.sqrt(keys.shape[-1])
+        spread = jnp.asarray(self.spread, tokens.dtype)
+        return spread * tokens + shifts[:, None].astype(tokens.dtype)
+
+
+class AbstractPlanted(AbstractNeedle):
     """One feature, along which the relevant token is always moved by `shift`."""
 
     shift: eqx.AbstractVar[Any]
@@ -133,26 +153,6 @@ class AbstractPlanted(AbstractNeedle, AbstractSamplable):
 
     def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
         return jnp.atleast_1d(jnp.asarray(self.shift))
-
-    def location_noise(
-        self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
-    ) -> Float[np.ndarray, "s _"]:
-        return np.concatenate([uniform, rng.random((len(uniform), self.shift_uniforms))], 1)
-
-    def choose_locations(
-        self, noise: Float[Array, "s _"], chi: Float[Array, "s L F"], mask: Bool[Array, "s L"]
-    ) -> Int[Array, " s"]:
-        return jnp.floor(noise[:, 0] * jnp.sum(mask, -1)).astype(int)
-
-    def move_relevant(
-        self,
-        tokens: Float[Array, "s L D"],
-        keys: Float[Array, "F D"],
-        noise: Float[Array, "s _"],
-    ) -> Float[Array, "s L D"]:
-        shifts = jax.vmap(self.draw_shift)(noise[:, 1:]) @ keys / jnp.sqrt(keys.shape[-1])
-        spread = jnp.asarray(self.spread, tokens.dtype)
-        return spread * tokens + shifts[:, None].astype(tokens.dtype)
 
 
 class AbstractSelected(AbstractSamplable):
