@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.studies import Study, numerics, read_study
-from attnrisk.studies.questions import QUESTIONS, arguments, compiled_with
+from attnrisk.studies import Study, fingerprint, read_study
 
 BAYES = {"question": "bayes", "nu": [1, 2.5], "length": [2, "1-3"]}
 SIMULATE = {
@@ -72,15 +71,15 @@ def test_the_address_is_the_content():
 def test_other_numerics_have_other_addresses(monkeypatch):
     point = Study(**BAYES).points[0]
     before = point.address
-    monkeypatch.setattr("attnrisk.studies.study.fingerprint", lambda: "other")
+    monkeypatch.setattr("attnrisk.studies.questions.fingerprint", lambda question: "other")
     assert point.address != before
 
 
 def test_the_fingerprint_sees_statements_only():
     source = 'def f(x):\n    """Doc."""\n    return x + 1  # why\n'
-    told = numerics._statements(source)
-    assert told == numerics._statements("def f(x):\n    return (x +\n 1)\n")
-    assert told != numerics._statements(source.replace("1", "2"))
+    told = fingerprint._statements(source)
+    assert told == fingerprint._statements("def f(x):\n    return (x +\n 1)\n")
+    assert told != fingerprint._statements(source.replace("1", "2"))
 
 
 REFUSED = [
@@ -158,7 +157,7 @@ ANSWERS = [
 def test_an_answer_is_what_the_library_says(case):
     name, inputs, output, expected = case
     (point,) = Study(question=name, nu=2, length=3, **inputs).points
-    answer = QUESTIONS[name].ask(**arguments(QUESTIONS[name], point.inputs))
+    answer = point.answer()
     found = expected(ar.SpikedSLR(2.0, 3))
     assert (answer[output], answer[f"{output}_error"]) == (found.value, found.error)
     assert answer["converged"]
@@ -178,7 +177,7 @@ SLOW_ANSWERS = [
 def test_an_answer_is_what_the_command_line_says(case):
     name, inputs, output = case
     (point,) = Study(question=name, nu=2, length=3, **inputs).points
-    answer = QUESTIONS[name].ask(**arguments(QUESTIONS[name], point.inputs))
+    answer = point.answer()
     given = {name.replace("_", "-"): value for name, value in inputs.items()}
     options = [f"--{name}={value}" for name, value in given.items()]
     options += ["--tune"] if name == "tuned-erm" else []
@@ -196,7 +195,7 @@ def test_an_answer_is_what_the_command_line_says(case):
 
 def test_what_shares_compiled_code():
     points = Study(**BAYES, task=["spiked", "max"]).points
-    groups = {compiled_with(point.inputs) for point in points}
+    groups = {point.compiled_with for point in points}
     assert len(groups) == 4  # two tasks, one or three lengths
 
 

@@ -5,7 +5,7 @@ minimise  Σ_μ ½(y_μ − σ(χ_μ)·z_μ)² + (r_k/2)|k|² + (r_v/2)|v|²,   
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -57,6 +57,10 @@ class ERMFit(eqx.Module):
     start: str = eqx.field(static=True)
     result: str = eqx.field(static=True)
     rivals: tuple["ERMFit", ...] = ()
+
+    recorded: ClassVar[tuple[str, ...]] = (
+        *("test_risk", "train_error", "objective", "overlaps", "iterations", "result", "converged"),
+    )
 
     @property
     def converged(self) -> bool:

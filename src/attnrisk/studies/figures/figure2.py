@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from ..._rows import BAYES
-from .asking import Asking
-from .rows import Question, Row, answer
+from ..questions import AbstractTaskQuestion
+from .rows import Ask, Row, least, least_risks, with_bayes
 from .style import BAYES_LINE, INK, WIDTH, Line, line, smooth
 
 STEM = "figure2"
@@ -44,22 +44,30 @@ _QUICK_NU: _Grid = {"spiked": (0.0, 1.0, 3.0, 6.0, 10.0), "max": (0.0, 0.5, 1.0,
 _BAYES_POINTS = 41  # it is cheap, and the line that the others are held against
 
 
-def compute(quick: bool, ask: Asking) -> list[Row]:
+def questions(quick: bool) -> list[AbstractTaskQuestion]:
+    """What the figure asks."""
+    return with_bayes(_curves(quick))
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    grid = (_QUICK_ATTENTIONS, _QUICK_NU) if quick else (ATTENTIONS, _NU)
-    return ask(answer, questions(*grid), Row)
+    return least_risks(ask, _curves(quick))
 
 
-def questions(attentions: Sequence[str], grid: _Grid) -> list[Question]:
+def _curves(quick: bool) -> list[AbstractTaskQuestion]:
+    return curves(_QUICK_ATTENTIONS, _QUICK_NU) if quick else curves(ATTENTIONS, _NU)
+
+
+def curves(attentions: Sequence[str], grid: _Grid) -> list[AbstractTaskQuestion]:
     """Each attention and the Bayes risk in each panel; the strongest signals, which are the slowest, first."""
     panels = list(product(TASKS, LENGTHS))
     minima = [
-        Question(task, nu, length, attention)
+        least(task, nu, length, attention)
         for attention, (task, length) in product(attentions, panels)
         for nu in sorted(grid[task], reverse=True)
     ]
     bayes = [
-        Question(task, float(nu), length, BAYES)
+        least(task, float(nu), length, BAYES)
         for task, length in panels
         for nu in np.linspace(0.0, max(grid[task]), _BAYES_POINTS)
     ]

@@ -1,7 +1,6 @@
 """Figure 7: what every attention of the catalogue learns from finite data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +11,8 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from ..._rows import BAYES
 from ...attention import CATALOGUE, get_attention
-from ...learning import ERMAsymptotics, optimal_asymptotics
-from ...learning.tuning import tuned_erm_asymptotics
-from .asking import Asking
-from .rows import Curve, Question
+from ..questions import AbstractTaskQuestion, LearningCurve, Optimal, Record, is_converged
+from .rows import Ask, Row, place
 from .style import BAYES_LINE, INK, WIDTH, line, smooth
 
 STEM = "figure7"
@@ -32,11 +29,9 @@ approximate.
 
 TASK, NU = "spiked", 5.0
 LENGTHS = ("3", "10")
-CONVERGED = "converged"
 
-# They ignore the scale of their scores, so that their empirical risk with a ridge has no minimum.
-SCALELESS = ("relu", "relu2", "hardmax")
-ATTENTIONS = tuple(name for name in CATALOGUE if name not in SCALELESS)
+# Without sensitivity to the scale of scores, an empirical risk with a ridge has no minimum.
+ATTENTIONS = tuple(name for name in CATALOGUE if get_attention(name).is_scale_sensitive)
 
 
 class Grid(NamedTuple):
@@ -56,73 +51,54 @@ _FULL = Grid(
 _QUICK = Grid(("softmax", "linear"), {"3": (1.0, 4.0, 16.0)}, {"3": 7})
 
 
-@dataclass(frozen=True)
-class Row:
-    """A point of a curve, which is that of an attention or of the Bayes optimum, which has no ridges.
+def questions(quick: bool) -> list[AbstractTaskQuestion]:
+    """What the figure asks."""
+    grid = _QUICK if quick else _FULL
+    return [*curves(grid), *(each for asked in optima(grid) for each in asked)]
+
+
+def curves(grid: Grid) -> list[LearningCurve]:
+    """All attentions in both panels, the longer sequences first."""
+    return [
+        LearningCurve(TASK, NU, length, name, alphas, grid.log2_points[length])
+        for length, alphas in reversed(grid.alphas.items())
+        for name in grid.attentions
+    ]
+
+
+def optima(grid: Grid) -> list[list[Optimal]]:
+    """The Bayes optimum in both panels."""
+    return [
+        [Optimal(TASK, NU, length, a) for a in alphas] for length, alphas in grid.alphas.items()
+    ]
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure, each a point of the curve of an attention or of the Bayes optimum, without ridges.
 
     `warning` says why the risk is an approximation, if it is one.
     """
-
-    task: str
-    nu: float
-    length: str
-    attention: str
-    alpha: float
-    risk: float
-    error: float
-    result: str
-    warning: str | None = None
-    ridge_k: float | None = None
-    ridge_v: float | None = None
+    grid = _QUICK if quick else _FULL
+    ask(questions(quick))
+    rows = []
+    for asked in curves(grid):
+        (found,) = ask([asked])
+        rows += [_row(asked.inputs, asked.name, each, "test_risk") for each in found]
+    return rows + [_row(each, BAYES, each, "risk") for asked in optima(grid) for each in ask(asked)]
 
 
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure."""
-    return ask(curve, curves(_QUICK if quick else _FULL), Row)
-
-
-def curves(grid: Grid) -> list[Curve]:
-    """All curves of both panels, the longer sequences first."""
-    return [
-        Curve(TASK, NU, length, name, alphas, grid.log2_points[length])
-        for length, alphas in reversed(grid.alphas.items())
-        for name in (*grid.attentions, BAYES)
-    ]
-
-
-def curve(asked: Curve) -> list[Row]:
-    """The points of one."""
-    return optimum(asked) if asked.attention == BAYES else learned(asked)
-
-
-def learned(question: Curve) -> list[Row]:
-    """Test risks with the best ridges, from many data to few."""
-    task, student = question.problem, get_attention(question.attention)
-    rows, start = [], None
-    for alpha in sorted(question.alphas, reverse=True):
-        found = tuned_erm_asymptotics(task, student, alpha, 0, question.log2_points, start)
-        rows.append(_row(question, alpha, found))
-        start = found.ridge if found.converged else None
-    return rows
-
-
-def _row(question: Question, alpha: float, found: ERMAsymptotics) -> Row:
-    inputs = question.task, question.nu, question.length, question.attention, alpha
-    risk = float(found.test_risk.value), float(found.test_risk.error)
-    ridge = float(found.ridge.k), float(found.ridge.v)
-    return Row(*inputs, *risk, found.result, found.warning, *ridge)
-
-
-def optimum(question: Curve) -> list[Row]:
-    """The Bayes optimum."""
-    inputs = question.task, question.nu, question.length, BAYES
-    found = {
-        alpha: optimal_asymptotics(question.problem, alpha).optimum for alpha in question.alphas
-    }
-    return [
-        Row(*inputs, alpha, float(point.risk.value), float(point.risk.error), point.result)
-        for alpha, point in found.items()
-    ]
+def _row(where: Record, name: str, found: Record, risk: str) -> Row:
+    return Row(
+        **place(where),
+        attention=name,
+        alpha=found["alpha"],
+        risk=found[risk],
+        error=found[f"{risk}_error"],
+        result=found["result"],
+        warning=found.get("warning"),
+        ridge_k=found.get("ridge_k"),
+        ridge_v=found.get("ridge_v"),
+    )
 
 
 def plot(rows: Sequence[Row]) -> Figure:
@@ -146,7 +122,7 @@ def plot(rows: Sequence[Row]) -> Figure:
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     for name in (*ATTENTIONS[::-1], BAYES):
         curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.alpha)
-        settled = [row for row in curve if row.result == CONVERGED]
+        settled = [row for row in curve if is_converged(row.result)]
         if not settled:
             continue
         style = BAYES_LINE if name == BAYES else line(name)._replace(width=1.3)
@@ -155,7 +131,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         if name != BAYES:
             axes.add_line(_dots(style.colour, [row for row in settled if not row.warning], "full"))
             axes.add_line(_dots(style.colour, [row for row in settled if row.warning], "none"))
-    axes.add_line(_crosses([row for row in rows if row.result != CONVERGED]))
+    axes.add_line(_crosses([row for row in rows if not is_converged(row.result)]))
 
 
 def _dots(colour: str, curve: Sequence[Row], fill: Any) -> Line2D:
@@ -176,12 +152,12 @@ def _legend(rows: Sequence[Row]) -> list[Line2D]:
     """The attentions, best first: by their risk with the most data, at the largest length."""
     last = max(LENGTHS.index(row.length) for row in rows)
     ends = {
-        row.attention: (row.result != CONVERGED, row.risk)
+        row.attention: (not is_converged(row.result), row.risk)
         for row in sorted(rows, key=lambda row: row.alpha)
         if row.length == LENGTHS[last]
     }
     names = sorted((name for name in ends if name != BAYES), key=lambda name: ends[name])
     handles = [BAYES_LINE.through(), *(line(name)._replace(width=1.3).through() for name in names)]
-    if any(row.result != CONVERGED for row in rows):
+    if not all(is_converged(row.result) for row in rows):
         handles.append(_crosses([]))
     return handles
