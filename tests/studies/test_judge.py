@@ -13,7 +13,6 @@ import pytest
 from problems import some_slow
 
 import attnrisk as ar
-from attnrisk.attention import family
 from attnrisk.studies.judge import Verdict, league, normalised, recognise
 from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
@@ -54,7 +53,7 @@ def test_the_catalogue_is_recognised_by_its_values(name):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_examples_are_recognised(name):
-    assert family(recognise(example(name), name)) == FAMILIES[name]
+    assert recognise(example(name), name).family == FAMILIES[name]
 
 
 def test_a_plain_softmax_has_the_bayes_risk():

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from ..._results import Result
 from ..._rows import BAYES
@@ -24,7 +23,7 @@ from ..questions import (
     is_converged,
 )
 from .rows import Ask, Row, place
-from .style import GREY, INK, WIDTH, Line, line, smooth
+from .style import GREY, INK, WIDTH, Line, line, marks, set_ticks, smooth
 
 STEM = "figure3"
 
@@ -50,6 +49,8 @@ _LIMITS: dict[str, Any] = {"softmax": "dashed", "linear": "dotted"}
 _OPTIMUM = Line("Bayes optimum", INK, "solid", 1.2)
 _REACHED = Line("reachable, where below it is hard", GREY, "solid", 1.2)
 _SHADE = "#ececec"
+_SQUARE: dict[str, Any] = {"markersize": 5.0, "markeredgecolor": "white", "zorder": 4}
+_CROSS: dict[str, Any] = {"zorder": 5, "label": "not converged"}
 _JUMP = 1.0  # α at which the optimum of noiseless labels jumps
 _NEAR = 0.005  # relative distance of the points on both sides of a jump
 _SURE = 3.0  # standard errors by which the optimum is out of reach
@@ -104,7 +105,7 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
     """
     grid = _QUICK if quick else _FULL
     ask(questions(quick))
-    learned = [row for pair in learners(grid) for row in _learned(*pair, *ask(pair))]
+    learned = [row for pair in learners(grid) for row in _learned(*ask(pair))]
     optima = [row for task, nu in grid.panels for row in optimum(task, nu, grid, ask)]
     return [*learned, *optima, *experiments(grid, learned, ask)]
 
@@ -121,23 +122,15 @@ def learners(grid: Grid) -> list[tuple[LearningCurve, Population]]:
     ]
 
 
-def _learned(asked: LearningCurve, _: Any, curve: list[Record], limit: Record) -> list[Row]:
+def _learned(curve: list[Record], limit: Record) -> list[Row]:
     """Test risks with the best ridges, and the limit of infinite data."""
-    name = asked.attention
-    first = _row(limit, name, inf, limit["risk"], limit["risk_error"], limit["result"])
-    rows = [
-        _row(
-            asked.inputs,
-            name,
-            each["alpha"],
-            each["test_risk"],
-            each["test_risk_error"],
-            each["result"],
-            **{column: each[column] for column in ("ridge_k", "ridge_v", "warning")},
-        )
-        for each in curve
-    ]
-    return [first, *rows]
+    name = limit["attention"]
+    rows = [_row(limit, name, inf, limit["risk"], limit["risk_error"], limit["result"])]
+    for each in curve:
+        risk = each["alpha"], each["test_risk"], each["test_risk_error"], each["result"]
+        others = {column: each[column] for column in ("ridge_k", "ridge_v", "warning")}
+        rows.append(_row(limit, name, *risk, **others))
+    return rows
 
 
 def optimum(task: str, nu: float, grid: Grid, ask: Ask) -> list[Row]:
@@ -199,9 +192,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     first, last = (pick(row.alpha for row in rows if row.alpha < inf) for pick in (min, max))
     drawn[0].set(xscale="log", xlim=(first / 1.08, last * 1.08), ylim=(-0.02, 1.05))
     drawn[0].set_ylabel("test risk")
-    drawn[0].xaxis.set_major_locator(FixedLocator([0.3, 1.0, 3.0, 10.0]))
-    drawn[0].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    drawn[0].xaxis.set_minor_locator(NullLocator())
+    set_ticks(drawn[0].xaxis, [0.3, 1.0, 3.0, 10.0])
     figure.legend(handles=_legend(rows), loc="outside lower center", ncols=4)
     return figure
 
@@ -218,12 +209,13 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         alpha, risk = _smooth(curve)
         axes.add_line(_line(name).through(alpha, risk))
         axes.add_collection(_bars(name, curve))
-        axes.add_line(_dots(name, [row for row in curve if not row.warning], "full"))
-        axes.add_line(_dots(name, [row for row in curve if row.warning], "none"))
+        for fill, bad in (("full", False), ("none", True)):
+            shown = [row for row in curve if bool(row.warning) == bad]
+            axes.add_line(marks("o", line(name).colour, shown, markersize=2.4, fillstyle=fill))
         measured = [row for row in rows if row.curve == name and row.size is not None]
         axes.add_collection(_bars(name, measured))
-        axes.add_line(_squares(measured, line(name).colour))
-    axes.add_line(_crosses([(row.alpha, row.risk) for row in rows if not is_converged(row.result)]))
+        axes.add_line(marks("s", line(name).colour, measured, **_SQUARE))
+    axes.add_line(marks("x", INK, [r for r in rows if not is_converged(r.result)], **_CROSS))
 
 
 def _curve(rows: Sequence[Row], name: str) -> list[Row]:
@@ -260,20 +252,6 @@ def _bars(name: str, curve: Sequence[Row]) -> LineCollection:
     return LineCollection(ends, colors=line(name).colour, linewidths=0.8)
 
 
-def _dots(name: str, curve: Sequence[Row], fill: Any) -> Line2D:
-    """The computed points, white inside where replica symmetry fails."""
-    x, y = np.reshape([(row.alpha, row.risk) for row in curve], (-1, 2)).T
-    shape: dict[str, Any] = {"marker": "o", "markersize": 2.4, "fillstyle": fill}
-    return Line2D(x, y, color=line(name).colour, linestyle="none", **shape)
-
-
-def _squares(rows: Sequence[Row], colour: str, label: str = "") -> Line2D:
-    """The experiments."""
-    x, y = np.reshape([(row.alpha, row.risk) for row in rows], (-1, 2)).T
-    shape: dict[str, Any] = {"marker": "s", "markersize": 5.0, "markeredgecolor": "white"}
-    return Line2D(x, y, color=colour, linestyle="none", zorder=4, label=label, **shape)
-
-
 def _is_hard(best: Row, reached: Row) -> bool:
     return reached.risk - best.risk > _SURE * (best.error + reached.error)
 
@@ -287,12 +265,6 @@ def _limit_style(name: str) -> dict[str, Any]:
     return {"color": line(name).colour, "linestyle": _LIMITS[name], "linewidth": 0.9}
 
 
-def _crosses(places: Sequence[tuple[float, float]]) -> Line2D:
-    """Where the iteration has not converged."""
-    x, y = np.reshape(places, (-1, 2)).T
-    return Line2D(x, y, color=INK, marker="x", linestyle="none", zorder=5, label="not converged")
-
-
 def _legend(rows: Sequence[Row]) -> list[Line2D]:
     learners = [_line(name).through() for name in ATTENTIONS]
     limits = [
@@ -301,6 +273,7 @@ def _legend(rows: Sequence[Row]) -> list[Line2D]:
     ]
     handles = [*learners, *limits, _OPTIMUM.through(), _REACHED.through()]
     sizes = sorted({row.size for row in rows if row.size is not None})
-    handles += [_squares([], GREY, rf"experiment, $\sqrt{{ND}} = {size}$") for size in sizes]
+    labels = [rf"experiment, $\sqrt{{ND}} = {size}$" for size in sizes]
+    handles += [marks("s", GREY, label=label, **_SQUARE) for label in labels]
     converged = all(is_converged(row.result) for row in rows)
-    return handles if converged else [*handles, _crosses([])]
+    return handles if converged else [*handles, marks("x", INK, **_CROSS)]

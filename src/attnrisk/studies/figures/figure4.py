@@ -15,7 +15,7 @@ from ...flow.flow import gradient_flow, random_starts
 from ...population.overlaps import Overlaps
 from ..questions import AbstractAttentionQuestion, Record
 from .rows import Ask, Row, joined
-from .style import GREY, INK, Line, line
+from .style import GREY, INK, Line, line, marks
 
 STEM = "figure4"
 
@@ -43,6 +43,7 @@ SHOWN = {
 }
 TASKS = ("spiked", "max")
 RUNS, SIZE = 20, 0.1
+_UNCONVERGED = "unconverged runs"
 _WIDTHS = {"softmax": 2.4, "linear": 1.2}
 
 _Grid = dict[str, tuple[float, ...]]
@@ -142,7 +143,8 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         axes.fill_between(nu, low, high, color=line(name).colour, alpha=0.25, linewidth=0.0)
         axes.add_line(_line(name).through(nu, mean))
         axes.plot(nu, mean, ".", color=line(name).colour)
-        axes.add_line(_crosses([(row.nu, row.mean) for row in curve if row.unconverged]))
+        moving = [row for row in curve if row.unconverged]
+        axes.add_line(marks("x", INK, moving, ("nu", "mean"), label=_UNCONVERGED))
         axes.set_xlim(-0.05 * curve[-1].nu, 1.05 * curve[-1].nu)
     axes.locator_params(axis="y", nbins=5)
 
@@ -159,15 +161,9 @@ def _bar(low: float, high: float, label: str = "") -> Line2D:
     )
 
 
-def _crosses(places: Sequence[tuple[float, float]]) -> Line2D:
-    """Where not every run has come to rest."""
-    x, y = np.reshape(places, (-1, 2)).T
-    return Line2D(x, y, color=INK, marker="x", linestyle="none", label="unconverged runs")
-
-
 def _legend(rows: Sequence[Row]) -> list[Line2D]:
     starts = _bar(0.0, 0.0, "starts, lowest to highest")
     handles = [*(_line(name).through() for name in ATTENTIONS), starts]
     if all(row.unconverged == 0 for row in rows):
         return handles
-    return [*handles, _crosses([])]
+    return [*handles, marks("x", INK, label=_UNCONVERGED)]

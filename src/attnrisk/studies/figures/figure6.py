@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ..questions import ERM, LearningCurve, Record, is_converged
 from .rows import Ask, Row, place
-from .style import INK, WIDTH
+from .style import INK, WIDTH, marks
 
 STEM = "figure6"
 
@@ -30,6 +29,8 @@ ATTENTIONS = ("softmax", "linear")
 
 _WORST = 1.2
 _LEVELS = np.linspace(0.4, _WORST, 17)
+_STAR: dict[str, Any] = {"markersize": 9, "markeredgecolor": INK, "zorder": 5}
+_CROSS = _STAR | {"markersize": 4}
 _MAP = "cividis"  # the same to colour-blind readers
 
 
@@ -124,23 +125,18 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> Any:
     unstable = np.array([float(row.warning is not None) for row in grid]).reshape(k.size, v.size).T
     if unstable.any():
         axes.contourf(k, v, unstable, [0.5, 1.5], colors="none", hatches=["////"])
-    axes.add_line(_marks("*", [row for row in rows if row.tuned]))
-    axes.add_line(_marks("x", [row for row in rows if not is_converged(row.result)]))
+    ridges = ("ridge_k", "ridge_v")
+    axes.add_line(marks("*", "white", [r for r in rows if r.tuned], ridges, **_STAR))
+    failed = [row for row in rows if not is_converged(row.result)]
+    axes.add_line(marks("x", "white", failed, ridges, **_CROSS))
     axes.set(xscale="log", yscale="log")
     return colours
 
 
-def _marks(marker: str, rows: Sequence[Row] = (), label: str = "") -> Line2D:
-    x, y = np.reshape([(row.ridge_k, row.ridge_v) for row in rows], (-1, 2)).T
-    size = 9 if marker == "*" else 4
-    shape: dict[str, Any] = {"marker": marker, "markersize": size, "markeredgecolor": INK}
-    return Line2D(x, y, color="white", linestyle="none", label=label, zorder=5, **shape)
-
-
 def _legend(rows: Sequence[Row]) -> list[Any]:
-    handles: list[Any] = [_marks("*", label="tuned ridges")]
+    handles: list[Any] = [marks("*", "white", label="tuned ridges", **_STAR)]
     if any(row.warning for row in rows):
         handles.append(Patch(facecolor="none", hatch="////", label="replica symmetry fails"))
     if not all(is_converged(row.result) for row in rows):
-        handles.append(_marks("x", label="not converged"))
+        handles.append(marks("x", "white", label="not converged", **_CROSS))
     return handles

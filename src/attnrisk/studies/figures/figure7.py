@@ -7,13 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from ..._rows import BAYES
 from ...attention import CATALOGUE, get_attention
 from ..questions import AbstractTaskQuestion, LearningCurve, Optimal, Record, is_converged
 from .rows import Ask, Row, place
-from .style import BAYES_LINE, INK, WIDTH, line, smooth
+from .style import BAYES_LINE, INK, WIDTH, line, marks, set_ticks, smooth
 
 STEM = "figure7"
 
@@ -29,6 +28,7 @@ approximate.
 
 TASK, NU = "spiked", 5.0
 LENGTHS = ("3", "10")
+_CROSS: dict[str, Any] = {"markersize": 4, "label": "not converged"}
 
 # Without sensitivity to the scale of scores, an empirical risk with a ridge has no minimum.
 ATTENTIONS = tuple(name for name in CATALOGUE if get_attention(name).is_scale_sensitive)
@@ -112,9 +112,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     alphas = sorted({row.alpha for row in rows})
     panels[0].set(xscale="log", xlim=(alphas[0] / 1.1, alphas[-1] * 1.1), ylim=(-0.02, 1.1))
     panels[0].set_ylabel("test risk")
-    panels[0].xaxis.set_major_locator(FixedLocator(alphas))
-    panels[0].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    panels[0].xaxis.set_minor_locator(NullLocator())
+    set_ticks(panels[0].xaxis, alphas)
     figure.legend(handles=_legend(rows), loc="outside right upper")
     return figure
 
@@ -129,23 +127,10 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         x, y = smooth([np.log(row.alpha) for row in settled], [row.risk for row in settled])
         axes.add_line(style.through(np.exp(x), y))
         if name != BAYES:
-            axes.add_line(_dots(style.colour, [row for row in settled if not row.warning], "full"))
-            axes.add_line(_dots(style.colour, [row for row in settled if row.warning], "none"))
-    axes.add_line(_crosses([row for row in rows if not is_converged(row.result)]))
-
-
-def _dots(colour: str, curve: Sequence[Row], fill: Any) -> Line2D:
-    x, y = np.reshape([(row.alpha, row.risk) for row in curve], (-1, 2)).T
-    shape: dict[str, Any] = {"marker": "o", "markersize": 3.0, "fillstyle": fill}
-    return Line2D(x, y, color=colour, linestyle="none", **shape)
-
-
-def _crosses(rows: Sequence[Row]) -> Line2D:
-    """Where the iteration has not converged."""
-    x, y = np.reshape([(row.alpha, row.risk) for row in rows], (-1, 2)).T
-    return Line2D(
-        x, y, color=INK, marker="x", markersize=4, linestyle="none", label="not converged"
-    )
+            for fill, bad in (("full", False), ("none", True)):
+                shown = [row for row in settled if bool(row.warning) == bad]
+                axes.add_line(marks("o", style.colour, shown, markersize=3.0, fillstyle=fill))
+    axes.add_line(marks("x", INK, [r for r in rows if not is_converged(r.result)], **_CROSS))
 
 
 def _legend(rows: Sequence[Row]) -> list[Line2D]:
@@ -159,5 +144,5 @@ def _legend(rows: Sequence[Row]) -> list[Line2D]:
     names = sorted((name for name in ends if name != BAYES), key=lambda name: ends[name])
     handles = [BAYES_LINE.through(), *(line(name)._replace(width=1.3).through() for name in names)]
     if not all(is_converged(row.result) for row in rows):
-        handles.append(_crosses([]))
+        handles.append(marks("x", INK, **_CROSS))
     return handles
