@@ -113,8 +113,8 @@ def execute(
     """
     asked = {question.address: question for question in questions}
     found = {} if store is None else store.find(asked)
-    if retry and store is not None:
-        failed = [address for address, row in found.items() if row.failed]
+    failed = [address for address, row in found.items() if row.failed] if retry else []
+    if store is not None and failed:
         store.forget(failed)
         found = {address: row for address, row in found.items() if address not in failed}
     done = len(found)
