@@ -1,88 +1,116 @@
-"""Questions that cost nothing, for tests of the engine: found by its workers under this name."""
+"""Questions that cost nothing, for tests of execution: found by its workers under this name."""
 
 import os
 import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from attnrisk.studies.engine import rows_of
-from attnrisk.studies.questions import QUESTIONS, TASK, Question
+from attnrisk.studies.questions import QUESTIONS, AbstractQuestion, AbstractTaskQuestion
+from attnrisk.studies.sweeps import rows_of
 
-FRAGILE, RAISES, UNCONVERGED, NOT_A_NUMBER = "fragile", 3.0, 4.0, 5.0
-
-
-def _any(task):
-    return task
+RAISES, UNCONVERGED, NOT_A_NUMBER = 3.0, 4.0, 5.0
 
 
-def plain(task):
-    return {"risk": task.nu / 3, "risk_error": 1e-9, "result": "converged", "converged": True}
+@dataclass(frozen=True)
+class Plain(AbstractTaskQuestion):
+    kind: ClassVar[str] = "plain"
+    package: ClassVar[str] = "tasks"
+    batch: ClassVar[int] = 4
+
+    def answer(self):
+        return {"risk": self.nu / 3, "risk_error": 1e-9, "result": "converged", "converged": True}
 
 
-def sleepy(task):
-    time.sleep(0.05)
-    return plain(task)
+@dataclass(frozen=True)
+class Sleepy(Plain):
+    kind: ClassVar[str] = "sleepy"
+    batch: ClassVar[int] = 2
+
+    def answer(self):
+        time.sleep(0.05)
+        return super().answer()
 
 
-def slow(task):
-    time.sleep(60)
-    return plain(task)
+@dataclass(frozen=True)
+class Slow(Plain):
+    kind: ClassVar[str] = "slow"
+    batch: ClassVar[int] = 1
+
+    def answer(self):
+        time.sleep(60)
+        return super().answer()
 
 
-def fragile(task):
-    if task.nu == RAISES:
-        raise ZeroDivisionError("nothing\nto divide by")
-    if task.nu == UNCONVERGED:
-        return plain(task) | {"result": "still moving", "converged": False}
-    if task.nu == NOT_A_NUMBER:
-        return plain(task) | {"risk": float("nan")}
-    return plain(task)
+@dataclass(frozen=True)
+class Fragile(Plain):
+    kind: ClassVar[str] = "fragile"
+
+    def answer(self):
+        found = Plain.answer(self)
+        if self.nu == RAISES:
+            raise ZeroDivisionError("nothing\nto divide by")
+        if self.nu == UNCONVERGED:
+            return found | {"result": "still moving", "converged": False}
+        if self.nu == NOT_A_NUMBER:
+            return found | {"risk": float("nan")}
+        return found
 
 
-def fragile_at_once(given):
+@dataclass(frozen=True)
+class AtOnce(Fragile):
     """Which says how many were asked together."""
-    return [fragile(**each) | {"beside": len(given)} for each in given]
+
+    kind: ClassVar[str] = "at-once"
+
+    @classmethod
+    def answer_all(cls, questions):
+        return [each.answer() | {"beside": len(questions)} for each in questions]
 
 
-def only_alone(given):
+@dataclass(frozen=True)
+class OnlyAlone(Fragile):
     """No two of its points can be asked together."""
-    raise ArithmeticError(f"{len(given)} are too many")
+
+    kind: ClassVar[str] = "only-alone"
+
+    @classmethod
+    def answer_all(cls, questions):
+        raise ArithmeticError(f"{len(questions)} are too many")
 
 
-def deadly(task):
+@dataclass(frozen=True)
+class Deadly(Plain):
     """One point ends every worker, another the first one only."""
-    if task.nu == RAISES:
-        _die()
-    mark = Path(os.environ["FAKE_QUESTIONS"]) / "killed"
-    if task.nu == UNCONVERGED and not mark.exists():
-        mark.touch()
-        _die()
-    return plain(task)
+
+    kind: ClassVar[str] = "deadly"
+
+    def answer(self):
+        if self.nu == RAISES:
+            _die()
+        mark = Path(os.environ["FAKE_QUESTIONS"]) / "killed"
+        if self.nu == UNCONVERGED and not mark.exists():
+            mark.touch()
+            _die()
+        return Plain.answer(self)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a figure asks."""
+class Where(AbstractQuestion):
+    """Which process answers, in two records; 13 ends every worker, and minus one raises."""
+
+    kind: ClassVar[str] = "where"
+    package: ClassVar[str] = "tasks"
 
     number: int
-    label: str = "a fake"
-    compiled_with: tuple[int, ...] = ()
 
-
-@dataclass(frozen=True)
-class Answered:
-    number: int
-    process: int
-
-
-def where(question):
-    """Who answers; 13 ends every worker, and minus one raises."""
-    if question.number == 13:
-        _die()
-    if question.number < 0:
-        raise ValueError("a number\nbelow zero")
-    return [Answered(question.number, os.getpid())]
+    def answer(self):
+        if self.number == 13:
+            _die()
+        if self.number < 0:
+            raise ValueError("a number\nbelow zero")
+        return [{"number": self.number, "process": os.getpid()}, {"number": None, "process": 0}]
 
 
 def _die():
@@ -90,15 +118,7 @@ def _die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-FAKES = {
-    "plain": Question(plain, TASK, _any, 4),
-    "sleepy": Question(sleepy, TASK, _any, 2),
-    "slow": Question(slow, TASK, _any, 1),
-    "fragile": Question(fragile, TASK, _any, 4),
-    "at-once": Question(fragile, TASK, _any, 4, fragile_at_once),
-    "only-alone": Question(fragile, TASK, _any, 4, only_alone),
-    "deadly": Question(deadly, TASK, _any, 4),
-}
+FAKES = {each.kind: each for each in (Plain, Sleepy, Slow, Fragile, AtOnce, OnlyAlone, Deadly)}
 
 
 def table(study, store):

@@ -1,126 +1,177 @@
-"""Rows of every figure that cost nothing, for tests of what is drawn from them."""
+"""Answers to the questions of every figure that cost nothing, for tests of what is drawn from them."""
 
 from math import log
 
 import numpy as np
 
-from attnrisk._rows import BAYES
-from attnrisk.studies.figures import (
-    basins,
-    descent,
-    figure3,
-    figure4,
-    figure5,
-    figure6,
-    figure7,
-    flow,
-    phases,
-)
+from attnrisk.studies.figures import basins, descent, figure4, figure5, flow
 from attnrisk.studies.figures.rows import Row
+from attnrisk.studies.questions import (
+    ERM,
+    Bayes,
+    Floor,
+    LearningCurve,
+    Optimal,
+    Population,
+    Simulate,
+    Thresholds,
+)
+from attnrisk.studies.report import claims
+
+GOOD = {"result": "converged", "converged": True}
+BAD = {"result": "steps over", "converged": False}
+
+
+def ask(questions):
+    """In place of a session."""
+    return [made_up(question) for question in questions]
 
 
 def made_up(question):
-    """A row without any computation, between 0 and 1; the strongest signal is not attained."""
-    risk = 1 / (1 + question.nu + len(question.attention) / 30)
-    inputs = question.task, question.nu, question.length, question.attention
-    return Row(*inputs, risk, 1e-12, question.nu < 5, risk, 0.0, 0.0, 1.0, 0.0)
+    """The answer of a session without any computation."""
+    found = ANSWERS[type(question)](question)
+    return found if isinstance(found, list) else question.inputs | GOOD | found
 
 
-def made_up_ends(question):
-    """Rows of figure 4: one run of the strongest signal does not converge."""
-    inputs = question.task, question.nu, question.length, question.attention
-    names = ("m_kk", *figure4.SHOWN)
-    counts = figure4.RUNS, int(question.nu == 2)
-    return [figure4.Row(*inputs, name, 0.5, 0.4, 0.6, -0.2, 0.3, *counts) for name in names]
+def least(question):
+    """Between 0 and 1; the strongest signal is not attained."""
+    risk = 1 / (1 + question.nu + len(question.name) / 30)
+    return {"risk": risk, "risk_error": 1e-12}
 
 
-def made_up_points(question, kinds=tuple(figure5._MARKS)):
-    """Rows of figure 5, of all kinds in turn."""
-    inputs = question.task, question.nu, question.length, question.attention
+def minimum(question):
+    names = ("m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv")
+    overlaps = dict.fromkeys(names, 1.0)
+    return least(question) | overlaps | {"bias": 0.0, "attained": question.nu < 5}
+
+
+def ends(question):
+    """Figure 4: one run of the strongest signal does not converge."""
+    values = {"mean": 0.5, "low": 0.4, "high": 0.6, "start_low": -0.2, "start_high": 0.3}
+    counts = {"runs": figure4.RUNS, "unconverged": int(question.nu == 2)}
+    return [{"parameter": name, **values, **counts} for name in ("m_kk", *figure4.SHOWN)]
+
+
+def minima(question, kinds=tuple(figure5._MARKS)):
+    """Figure 5, of all kinds in turn."""
     kind = kinds[len(question.attention) % len(kinds)]
-    overlaps = [0.0] * 7
+    overlaps = dict.fromkeys(("m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"), 0.0)
+
+    def record(point, risk, kind, lowest):
+        found = {"point": point, "risk": risk, "error": 1e-12, "kind": kind}
+        return found | {"lowest_eigenvalue": lowest, "bias": None, **overlaps}
+
+    return [record(figure5.WELL, 0.5, "minimum", None), record(figure5.MIS, 0.9, kind, 0.1)]
+
+
+def counts(question, unfinished=0):
+    """Basins: half of the rest is trapped."""
+    trapped = (question.runs - unfinished) // 2
+    matched = question.runs - trapped - unfinished
+    return {"matched": matched, "mismatched": trapped, "unfinished": unfinished}
+
+
+def learned(alpha, risk, found=GOOD, warning=None, ridges=(1.0, 2.0)):
+    tuned = {"alpha": alpha, "ridge_k": ridges[0], "ridge_v": ridges[1], "warning": warning}
+    return {"test_risk": risk, "test_risk_error": 0.01, **tuned, **found}
+
+
+def curve(question):
+    """Few data are approximate, and most of them do not converge."""
+    at = 0.01 * len(question.attention)
+    few, most = min(question.alphas), max(question.alphas)
     return [
-        figure5.Row(*inputs, figure5.WELL, 0.5, 1e-12, "minimum", None, None, *overlaps),
-        figure5.Row(*inputs, figure5.MIS, 0.9, 1e-12, kind, 0.1, None, *overlaps),
+        learned(
+            alpha,
+            at + 1 / (1 + alpha),
+            BAD if alpha == most > 8 else GOOD,
+            "approximate" if alpha == few else None,
+        )
+        for alpha in sorted(question.alphas, reverse=True)
     ]
 
 
-def made_up_counts(asked, unfinished=0):
-    """A row of the basins: half of the rest is trapped."""
-    inputs = asked.task, asked.nu, asked.length, asked.attention, asked.size, asked.runs
-    trapped = (asked.runs - unfinished) // 2
-    return basins.Row(*inputs, asked.runs - trapped - unfinished, trapped, unfinished)
+def plane(question):
+    """Figure 6: a valley, unstable at small ridges, and not converged in one corner."""
+    k, v = question.ridge_k, question.ridge_v
+    risk = 0.5 + 0.05 * (log(k) ** 2 + log(v) ** 2)
+    return learned(
+        question.alpha, risk, BAD if k == v < 0.2 else GOOD, "unstable" if k < 0.5 else "", (k, v)
+    )
 
 
-def made_up_curve(asked):
-    """Rows of figure 3: nothing is hard."""
-    curves = (BAYES, figure3.REACHABLE) if asked.attention == BAYES else (asked.attention,)
-    inputs = asked.task, asked.nu, asked.length
-    rows = [
-        figure3.Row(*inputs, curve, alpha, 1 / (1 + alpha), 0.01, "converged", 1.0, 2.0)
-        for curve in curves
-        for alpha in asked.alphas
-    ]
-    if asked.attention == BAYES:
-        return rows
-    return [*rows, figure3.Row(*inputs, asked.attention, np.inf, 0.1, 0.0, "converged")]
+def optimal(question):
+    """Nothing is hard."""
+    risk = 1 / (1 + question.alpha)
+    return {
+        "risk": risk,
+        "risk_error": 0.01,
+        "reachable_risk": risk,
+        "reachable_risk_error": 0.01,
+    }
 
 
-def made_up_experiments(trial):
-    """Rows of figure 3: experiments agree with the theory."""
-    inputs = trial.task, trial.nu, trial.length
-    result = trial.alpha, 1 / (1 + trial.alpha), 0.02, "converged"
-    return [
-        figure3.Row(*inputs, name, *result, *ridge, None, trial.size, trial.runs)
-        for name, *ridge in trial.learners
-    ]
+def thresholds(question):
+    """Nothing jumps without a signal."""
+    names = ("information", "information_error", "algorithmic", "algorithmic_error")
+    known = (1.0, 0.0, 1 + 1 / question.nu, 0.01) if question.nu > 0 else (None,) * 4
+    return dict(zip(names, known, strict=True))
 
 
-def made_up_plane(asked):
-    """Rows of figure 6: a valley, unstable at small ridges, and not converged in one corner."""
-    inputs = asked.task, asked.nu, asked.length, asked.attention, asked.alpha
-    rows = []
-    for k in asked.ridges:
-        for v in asked.ridges:
-            result = "steps over" if k == v == asked.ridges[0] else "converged"
-            risk = 0.5 + 0.05 * (log(k) ** 2 + log(v) ** 2)
-            warning = "unstable" if k < 0.5 else None
-            rows.append(figure6.Row(*inputs, k, v, False, risk, 0.01, result, warning))
-    return [*rows, figure6.Row(*inputs, 1.0, 1.0, True, 0.5, 0.01, "converged", None)]
+def experiment(question):
+    """Agrees with the theory."""
+    theory = curve(LearningCurve("spiked", 2.0, "3", question.attention, (question.alpha,), 1))
+    return {"test_risk": theory[0]["test_risk"] + 0.02 * (question.seed % 2)}
 
 
-def made_up_learned(asked):
-    """Rows of figure 7: few data are approximate, and most of them do not converge."""
-    inputs = asked.task, asked.nu, asked.length, asked.attention
-    at = 0.01 * len(asked.attention)
-    return [
-        figure7.Row(*inputs, 0.5, 0.9 + at, 0.01, "converged", "approximate", 1.0, 1.0),
-        figure7.Row(*inputs, 1.0, 0.7 + at, 0.01, "converged", None, 1.0, 1.0),
-        figure7.Row(*inputs, 4.0, 0.4 + at, 0.01, "converged", None, 1.0, 1.0),
-        figure7.Row(*inputs, 16.0, 0.3 + at, 0.01, "steps over", None, 1.0, 1.0),
-    ]
-
-
-def made_up_phases(asked):
-    """A row of the phase diagram: nothing jumps without a signal."""
-    inputs = asked.task, asked.nu, asked.length
-    known = (1.0, 0.0, 1 + 1 / asked.nu, 0.01) if asked.nu > 0 else (None,) * 4
-    return phases.Row(*inputs, *known)
-
-
-def made_up_path(runs):
-    """Rows of the flow: one run that converges, and one that does not."""
-    times = np.geomspace(0.1, 1e5, runs.points)
+def path(question):
+    """One run that converges, and one that does not."""
     ends = {"random": ("converged", 100.0), "swapped": ("time over", 1e5)}
+    names = ("m_kk", "m_kv", "m_vk", "m_vv", "R_kk", "R_kv", "R_vv")
+    state = {"risk": 0.9, "risk_error": 1e-12, **dict.fromkeys(names, 0.1), "gradient_norm": 1e-3}
     return [
-        flow.Row(start, *ends[start], 0.6, float(time), 0.9, 1e-12, *[0.1] * 7, 1e-3)
+        {
+            "start": start,
+            "result": ends[start][0],
+            "end_time": ends[start][1],
+            "bayes_risk": 0.6,
+            "time": float(time),
+            **state,
+        }
         for start in flow.STARTS
-        for time in times
+        for time in np.geomspace(0.1, 1e5, question.points)
     ]
 
 
-def made_up_descent(runs):
-    """Rows of the descent: nothing moves."""
-    return [
-        descent.Row(runs.name, step, 0.1, *[0.5, 0.4, 0.6] * 3, 0.3, 1.0) for step in (0, 10, 20)
-    ]
+def steps(question):
+    """Nothing moves."""
+    ranges = {
+        f"{name}{end}": value
+        for name in ("key", "value", "excess")
+        for end, value in (("", 0.5), ("_low", 0.4), ("_high", 0.6))
+    }
+    rest = {"inverse_temperature": 0.1, **ranges, "teacher_excess": 0.3, "found": 1.0}
+    return [{"setting": question.name, "step": step, **rest} for step in (0, 10, 20)]
+
+
+ANSWERS = {
+    Bayes: least,
+    Floor: least,
+    Population: minimum,
+    ERM: plane,
+    LearningCurve: curve,
+    Optimal: optimal,
+    Thresholds: thresholds,
+    Simulate: experiment,
+    figure4.Ends: ends,
+    figure5.Minima: minima,
+    basins.Starts: counts,
+    flow.Runs: path,
+    descent.Runs: steps,
+    claims.Draw: lambda question: {"exact": 0.5, "measured": 0.5, "error": 0.001},
+}
+
+
+def changed(row, **others):
+    """A row with other values in some columns."""
+    return Row(**vars(row) | others)

@@ -6,7 +6,7 @@ import fake_questions
 import pytest
 
 from attnrisk.studies import Store, read_study
-from attnrisk.studies.engine import answer
+from attnrisk.studies.execute import answer
 from attnrisk.studies.questions import QUESTIONS
 
 STUDY = 'question = "{question}"\nnu = [1, 2, 3, 4]\nlength = 2\n'
@@ -36,8 +36,8 @@ def asked(monkeypatch):
     calls = []
 
     def sweep(study, store, **given):
-        calls.append(given | {"watch": None})
-        store.add(answer(QUESTIONS[study.question], study.points))
+        calls.append(given | {"progress": None})
+        store.add(answer(study.points))
 
     monkeypatch.setattr("attnrisk.studies.sweep", sweep)
     return calls
@@ -53,7 +53,7 @@ def test_run_then_status(run, study, place, asked):
     expected = {"points": 4, "done": 4, "failed": 1, "unconverged": 1, "missing": 0}
     assert {name: found[name] for name in expected} == expected
     assert found["store"] == str(place)
-    assert asked == [{"scheduler": None, "workers": None, "watch": None}]
+    assert asked == [{"scheduler": None, "workers": None, "progress": None}]
     again = fields(run("sweep", str(study), "--store", str(place), "--status", "--json"))
     assert {name: again[name] for name in expected} == expected
     assert len(asked) == 1
@@ -75,7 +75,7 @@ def test_options_reach_the_engine(run, study, place, asked):
 
 def test_retry_asks_what_failed(run, study, place, monkeypatch):
     with Store(place) as store:
-        store.add(answer(QUESTIONS["fragile"], read_study(study).points))
+        store.add(answer(read_study(study).points))
     missing = []
     monkeypatch.setattr(
         "attnrisk.studies.sweep",
@@ -104,8 +104,7 @@ def test_export(run, study, place, asked, form, tmp_path, monkeypatch):
 
 def test_rows_of_other_numerics_are_told_and_not_used(run, study, place, asked, monkeypatch):
     run("sweep", str(study), "--store", str(place))
-    for module in ("study", "engine", "numerics"):
-        monkeypatch.setattr(f"attnrisk.studies.{module}.fingerprint", lambda: "other")
+    monkeypatch.setattr("attnrisk.studies.questions.fingerprint", lambda question: "other")
     out = run("sweep", str(study), "--store", str(place), "--status").out
     assert "0 of 4 points" in out
     assert "4 rows, kept and not used" in out
@@ -120,7 +119,7 @@ def test_the_default_place(run, study, asked, tmp_path, monkeypatch):
 
 def test_ctrl_c(run, study, place, monkeypatch):
     def stopped(study, store, **given):
-        store.add(answer(QUESTIONS[study.question], study.points[:1]))
+        store.add(answer(study.points[:1]))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("attnrisk.studies.sweep", stopped)
@@ -160,7 +159,7 @@ def test_bad_input_is_one_line(run, study, asked, tmp_path, case):
 
 def test_a_store_that_cannot_be_used_is_one_line(run, study, place, asked):
     with Store(place) as store:
-        store.add(answer(QUESTIONS["fragile"], read_study(study).points))
+        store.add(answer(read_study(study).points))
     place.write_bytes(place.read_bytes()[:9000])
     ran = run("sweep", str(study), "--store", str(place))
     assert ran.code == 1
@@ -169,11 +168,9 @@ def test_a_store_that_cannot_be_used_is_one_line(run, study, place, asked):
 
 
 def test_progress_on_a_terminal(run, study, place, monkeypatch):
-    def steps(study, store, watch, **given):
-        from attnrisk.studies import Status
-
-        watch(Status(4, 0, 0, 0))
-        watch(Status(4, 3, 1, 1))
+    def steps(study, store, progress, **given):
+        progress("0 failed, 0 not converged", 0, 4)
+        progress("1 failed, 1 not converged", 3, 4)
 
     monkeypatch.setattr("attnrisk.studies.sweep", steps)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

@@ -1,38 +1,45 @@
 """Figure 3: its curves agree with their limits, and its marks say what to distrust."""
 
-from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 
+import made_up_figures
 import pytest
+from made_up_figures import changed
 
 import attnrisk as ar
 from attnrisk._rows import BAYES
 from attnrisk.learning import Ridge
+from attnrisk.studies import Session, questions
 from attnrisk.studies.figures import figure3
-from attnrisk.studies.figures.asking import Asking
-from attnrisk.studies.figures.figure3 import REACHABLE, Grid, Row
-from attnrisk.studies.figures.rows import Curve
+from attnrisk.studies.figures.figure3 import REACHABLE, Grid
+from attnrisk.studies.questions import LearningCurve, Thresholds
 
 TINY = Grid((("spiked", 2.0),), (2.0, 6.0), (0.5, 1.1, 6.0), {"spiked": 5}, 100, 2)
 JUMP = 1.24
+PLACE = {"task": "spiked", "nu": 2.0, "length": "3"}
 
 
 @pytest.fixture(scope="module")
 def optimum():
     """Rows of the Bayes optimum; where it jumps is known."""
-    with pytest.MonkeyPatch.context() as patch:
-        jumps = ar.Thresholds(ar.Estimate(1.0, 0.0), ar.Estimate(JUMP, 0.005))
-        patch.setattr(figure3, "optimal_thresholds", lambda task: jumps)
-        return figure3.optimum(Curve("spiked", 2.0, "3", BAYES, TINY.optimal_alphas))
+    session, jumps = Session(), {"algorithmic": JUMP}
+
+    def ask(asked):
+        asked = list(asked)
+        return [jumps] if isinstance(asked[0], Thresholds) else session(asked)
+
+    return figure3.optimum("spiked", 2.0, TINY, ask)
 
 
 def learner(name, alphas=(0.5, 2.0, 6.0)):
     """A curve without the work, and its limit."""
-    inputs = "spiked", 2.0, "3", name
-    known = 1e-3, "converged", 1.0, 1.0
-    curve = [Row(*inputs, alpha, 1 / (1 + alpha), *known) for alpha in alphas]
-    return [*curve, Row(*inputs, inf, 0.1, 0.0, "converged")]
+    ridges = {"ridge_k": 1.0, "ridge_v": 1.0}
+    curve = [
+        figure3._row(PLACE, name, alpha, 1 / (1 + alpha), 1e-3, "converged", **ridges)
+        for alpha in alphas
+    ]
+    return [*curve, figure3._row(PLACE, name, inf, 0.1, 0.0, "converged")]
 
 
 @pytest.fixture
@@ -52,16 +59,14 @@ def lines(axes, **wanted):
 
 @pytest.mark.slow
 def test_learned_curve():
-    rows = figure3.learned(Curve("spiked", 2.0, "3", "linear", TINY.alphas, 5))
-    limit, most, least = rows
-    assert [row.alpha for row in rows] == [inf, 6.0, 2.0]
-    assert limit.risk == pytest.approx(ar.linear_risk(ar.SpikedSLR(2.0, 3)), abs=1e-9)
-    assert limit.ridge_k is limit.warning is None
-    for row in (most, least):
-        assert row.result == "converged"
-        assert row.error > 0
-        assert min(row.ridge_k, row.ridge_v) > 0
-    assert limit.risk < most.risk < least.risk < 1.0
+    most, least = LearningCurve("spiked", 2.0, "3", "linear", TINY.alphas, 5).answer()
+    assert [most["alpha"], least["alpha"]] == [6.0, 2.0]
+    for found in (most, least):
+        assert found["result"] == "converged"
+        assert found["test_risk_error"] > 0
+        assert min(found["ridge_k"], found["ridge_v"]) > 0
+    limit = ar.linear_risk(ar.SpikedSLR(2.0, 3))
+    assert limit < most["test_risk"] < least["test_risk"] < 1.0
 
 
 def test_ridges_start_from_the_last_that_converged(monkeypatch):
@@ -71,29 +76,30 @@ def test_ridges_start_from_the_last_that_converged(monkeypatch):
         starts.append((alpha, start))
         converged = alpha != 2.0
         return SimpleNamespace(
+            recorded=("test_risk", "result"),
             test_risk=ar.Estimate(0.5, 0.0),
             ridge=Ridge(alpha, 1.0),
             converged=converged,
             result="converged" if converged else "steps over",
-            warning=None,
         )
 
-    monkeypatch.setattr(figure3, "tuned_erm_asymptotics", tuned)
-    rows = figure3.learned(Curve("spiked", 2.0, "3", "linear", (0.5, 1.0, 2.0, 6.0), 5))
+    monkeypatch.setattr(questions, "tuned_erm_asymptotics", tuned)
+    asked = LearningCurve("spiked", 2.0, "3", "linear", (0.5, 1.0, 2.0, 6.0), 5)
+    results = [each["result"] for each in asked.answer()]
     first, last = Ridge(6.0, 1.0), Ridge(1.0, 1.0)
     assert starts == [(6.0, None), (2.0, first), (1.0, None), (0.5, last)]
-    assert [row.result for row in rows[1:]] == ["converged", "steps over", "converged", "converged"]
+    assert results == ["converged", "steps over", "converged", "converged"]
 
 
 @pytest.mark.slow
 def test_experiments_lie_on_the_theory():
     theory = ar.erm_asymptotics(ar.SpikedSLR(2.0, 3), ar.Linear(), 4.0, Ridge(0.6, 12.0), 0, 6)
     risk, error = float(theory.test_risk), float(theory.test_risk.error)
-    learners = (("linear", 0.6, 12.0),)
-    trial = figure3.Trial("spiked", 2.0, "3", "experiment", 4.0, learners, 300, 3)
-    (found,) = figure3.experiments(trial)
+    grid = TINY._replace(alphas=(1.0, 4.0), size=300, runs=3)
+    learned = changed(learner("linear", (4.0,))[0], ridge_k=0.6, ridge_v=12.0)
+    (found,) = figure3.experiments(grid, [learned], Session())
     assert (found.curve, found.size, found.runs, found.warning) == ("linear", 300, 3, None)
-    assert (found.ridge_k, found.ridge_v) == learners[0][1:]
+    assert (found.ridge_k, found.ridge_v) == (0.6, 12.0)
     assert 0 < found.error < 0.1
     assert abs(found.risk - risk) < 3 * error + 3 * found.error
     figure = figure3.plot([*learner("softmax"), *learner("linear"), *made_up_optimum(), found])
@@ -104,8 +110,11 @@ def test_experiments_lie_on_the_theory():
 
 def made_up_optimum():
     """Both branches on one line."""
-    inputs = [("spiked", 2.0, "3", curve) for curve in (BAYES, REACHABLE)]
-    return [Row(*it, alpha, 0.2, 0.0, "converged") for it in inputs for alpha in (0.5, 2.0, 6.0)]
+    return [
+        figure3._row(PLACE, curve, alpha, 0.2, 0.0, "converged")
+        for curve in (BAYES, REACHABLE)
+        for alpha in (0.5, 2.0, 6.0)
+    ]
 
 
 def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
@@ -120,39 +129,47 @@ def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
 
 
 def test_every_panel_has_every_curve():
-    asked = figure3.curves(figure3._FULL)
-    assert len(asked) == 15
-    assert {(q.task, q.nu) for q in asked} == set(figure3._FULL.panels)
+    asked = figure3.learners(figure3._FULL)
+    assert len(asked) == 10
+    assert {(q.task, q.nu) for q, _ in asked} == set(figure3._FULL.panels)
     assert set(figure3._QUICK.panels) <= set(figure3._FULL.panels)
 
 
-def test_curves_are_gathered_in_order(monkeypatch):
+def test_experiments_take_the_ridges_of_the_theory(monkeypatch):
     asked = []
-    monkeypatch.setattr(figure3, "learned", lambda question: learner(question.attention))
-    monkeypatch.setattr(figure3, "optimum", lambda question: [])
-    monkeypatch.setattr(figure3, "experiments", lambda trial: asked.append(trial) or [])
+
+    def ask(questions):
+        questions = list(questions)
+        asked.extend(questions)
+        return made_up_figures.ask(questions)
+
     monkeypatch.setattr(figure3, "_QUICK", TINY)
-    assert figure3.compute(True, Asking()) == [*learner("softmax"), *learner("linear")]
-    (trial,) = asked
-    assert trial.alpha == 6.0
-    assert trial.learners == (("softmax", 1.0, 1.0), ("linear", 1.0, 1.0))
+    rows = figure3.compute(True, ask)
+    trials = [each for each in asked if isinstance(each, questions.Simulate)]
+    expected = [("softmax", 0), ("softmax", 1), ("linear", 0), ("linear", 1)]
+    assert [(trial.attention, trial.seed) for trial in trials] == expected
+    assert {(trial.alpha, trial.ridge_k, trial.ridge_v) for trial in trials} == {(6.0, 1.0, 2.0)}
+    first, second = [row for row in rows if row.size is not None]
+    assert (first.curve, first.runs, first.error) == ("softmax", 2, pytest.approx(0.02 / 2**0.5))
+    assert second.curve == "linear"
 
 
 def test_what_did_not_converge_is_a_cross(rows):
     assert not lines(figure3.plot(rows).axes[0], marker="x")
-    figure = figure3.plot([replace(rows[0], result="steps over"), *rows[1:]])
+    figure = figure3.plot([changed(rows[0], result="steps over"), *rows[1:]])
     (cross,) = lines(figure.axes[0], marker="x")
     assert (list(cross.get_xdata()), list(cross.get_ydata())) == ([0.5], [rows[0].risk])
     assert "not converged" in [text.get_text() for text in figure.legends[0].texts]
 
 
 def test_an_infimum_is_not_a_failure(rows):
-    limits = [replace(row, result=figure3.INFIMUM) if row.alpha == inf else row for row in rows]
+    infimum = str(ar.Result.K_DIVERGES)
+    limits = [changed(row, result=infimum) if row.alpha == inf else row for row in rows]
     assert not lines(figure3.plot(limits).axes[0], marker="x")
 
 
 def test_unstable_points_are_hollow(rows):
-    axes = figure3.plot([replace(rows[0], warning="unstable"), *rows[1:]]).axes[0]
+    axes = figure3.plot([changed(rows[0], warning="unstable"), *rows[1:]]).axes[0]
     (hollow,) = lines(axes, marker="o", fillstyle="none")
     assert list(hollow.get_xdata()) == [0.5]
 

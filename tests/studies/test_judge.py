@@ -13,14 +13,13 @@ import pytest
 from problems import some_slow
 
 import attnrisk as ar
-from attnrisk.attention import family
 from attnrisk.studies.judge import Verdict, league, normalised, recognise
-from attnrisk.studies.judge.curves import _OneElementwise, _OneGeneral, _OneKernel, groups
-from attnrisk.studies.judge.family import RecognisedKernel, kinks
+from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
-from attnrisk.studies.judge.tasks import FIXED, GRID, Question, answer
+from attnrisk.studies.judge.tasks import FIXED, GRID, Row, answer, mean_gap
 from attnrisk.studies.judge.traits import traits
 from attnrisk.studies.judge.verdict import _notes
+from attnrisk.studies.questions import Bayes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FAMILIES = {"power_kernel": "kernel", "silu_gate": "element-wise", "unit_scores": "general"}
@@ -54,7 +53,7 @@ def test_the_catalogue_is_recognised_by_its_values(name):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_examples_are_recognised(name):
-    assert family(recognise(example(name), name)) == FAMILIES[name]
+    assert recognise(example(name), name).family == FAMILIES[name]
 
 
 def test_a_plain_softmax_has_the_bayes_risk():
@@ -103,8 +102,9 @@ def test_a_kernel_that_overflows_is_taken_where_it_is_finite():
 
     found = recognise(naive, "naive")
     assert isinstance(found, RecognisedKernel)
-    assert "were cut" in " ".join(_notes(found, traits(found)))
-    assert _notes(recognised("softmax"), traits(recognised("softmax"))) == ()
+    assert "were cut" in " ".join(_notes(found, traits(found), overflows(naive)))
+    plain = recognised("softmax")
+    assert _notes(plain, traits(plain), overflows(jax.nn.softmax)) == ()
     task = ar.SpikedSLR(2.0, 3)
     assert float(ar.population_minimum(task, found).risk) == pytest.approx(
         0.352423268884, abs=1e-11
@@ -203,7 +203,7 @@ def test_what_is_a_module_of_ours_is_checked_too():
 def words(name):
     """The paragraph, as if it were judged by one task."""
     student, task = ar.get_attention(name), FIXED.problem
-    row, floor = answer(student, FIXED), ar.elementwise_floor(task)
+    row, floor = answer(student, FIXED), float(ar.elementwise_floor(task))
     cost = ar.Estimate(0.1, 0.0)
     return paragraph(traits(student), row.gap, row, row, (floor, floor), None, cost)
 
@@ -228,41 +228,24 @@ def test_no_gap_is_one_within_its_error():
     assert not is_none(ar.Estimate(1e-3, 1e-4))
 
 
-def test_curves_are_compiled_in_groups_of_a_family(rng):
-    scores = jnp.asarray(rng.standard_normal(3))
-    for name, kind in {"softplus": _OneKernel, "sparsemax": _OneGeneral}.items():
-        compared, alone = groups(ar.get_attention(name), name)
-        assert list(compared) == ["softmax", name]
-        assert list(alone) == ["linear"]
-        assert all(isinstance(member, kind) for member in compared.values())
-        for member in compared:
-            expected = ar.get_attention(member)(scores)
-            np.testing.assert_allclose(compared[member](scores), expected, rtol=1e-14)
-    compared, alone = groups(ar.Erf(), "erf")
-    assert list(compared) == ["softmax"]
-    assert list(alone) == ["linear", "erf"]
-    assert isinstance(alone["erf"], _OneElementwise)
-    np.testing.assert_allclose(alone["erf"](scores), ar.Erf()(scores), rtol=1e-14)
-    np.testing.assert_allclose(alone["linear"](scores), 1.0 + scores, rtol=1e-14)
+def test_gaps_have_the_kind_of_error_of_the_risk():
+    standard = ar.ErrorKind.STANDARD
+    exact, drawn = (
+        Row("spiked", 5.0, "10", ar.Estimate(0.5, 0.03, kind), ar.Estimate(0.4, 0.04), True)
+        for kind in (ar.ErrorKind.BOUND, standard)
+    )
+    assert (exact.gap.kind, exact.gap.error) == (ar.ErrorKind.BOUND, pytest.approx(0.07))
+    assert (drawn.gap.kind, drawn.gap.error) == (standard, pytest.approx(0.05))
+    assert mean_gap([exact, exact]).kind is ar.ErrorKind.BOUND
+    mean = mean_gap([drawn, drawn])
+    assert (mean.kind, mean.error) == (standard, pytest.approx(0.05))
 
 
-def test_one_of_several_has_the_risk_of_itself():
-    task, overlaps = ar.SpikedSLR(2.0, 3), ar.Overlaps(m_kk=0.7, m_vv=0.8, q_kk=1.2, q_vv=1.5)
-    compared, alone = groups(ar.Softplus(), "softplus")
-    for name, member in {**compared, **alone}.items():
-        expected = float(ar.population_risk(task, ar.get_attention(name), overlaps))
-        assert float(ar.population_risk(task, member, overlaps)) == pytest.approx(
-            expected, abs=1e-10
-        )
-
-
-def test_the_league_is_sorted(monkeypatch):
-    room = sys.modules["attnrisk.studies.judge.league"]
-    monkeypatch.setattr(room, "GRID", (Question("spiked", 2.0, "3"),))
-    seen = []
-    table = league(("linear", "softmax", "softplus"), lambda *step: seen.append(step))
+def test_the_league_is_sorted():
+    seen, places = [], (Bayes("spiked", 2.0, "3"),)
+    table = league(("linear", "softmax", "softplus"), lambda *step: seen.append(step), places)
     assert [standing.name for standing in table] == ["softmax", "softplus", "linear"]
-    assert [done for _, done, _ in seen] == [1, 2, 3]
+    assert [done for _, done, _ in seen] == [0, 1, 2, 3, 4]  # three attentions, and Bayes
     gaps = [float(standing.gap) for standing in table]
     assert gaps == pytest.approx([0.0, 0.369829 - 0.352423, 0.461538 - 0.352423], abs=2e-6)
 
@@ -307,20 +290,6 @@ def test_the_verdict_on_an_example(name, tmp_path):
         assert verdict.flow.matched + verdict.flow.mismatched + verdict.flow.unfinished == 5
     for file in draw(verdict, tmp_path):
         assert file.stat().st_size > 5000
-
-
-@pytest.mark.slow
-def test_a_merged_learning_curve_is_that_of_its_member():
-    task, ridge = ar.SpikedSLR(5.0, 3), ar.Ridge(0.5, 0.5)
-    compared, _ = groups(ar.Softplus(), "softplus")
-    for name, member in compared.items():
-        merged, alone = (
-            ar.erm_asymptotics(task, it, 4.0, ridge, log2_points=5)
-            for it in (member, ar.get_attention(name))
-        )
-        assert float(merged.test_risk) == pytest.approx(float(alone.test_risk), abs=1e-6)
-        assert merged.converged
-        assert alone.converged
 
 
 @pytest.mark.slow

@@ -2,40 +2,32 @@
 
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from html.parser import HTMLParser
 from math import inf
 
+import made_up_figures
 import pytest
-from made_up_figures import (
-    made_up,
-    made_up_curve,
-    made_up_ends,
-    made_up_experiments,
-    made_up_learned,
-    made_up_phases,
-    made_up_plane,
-    made_up_points,
-)
+from made_up_figures import changed
 
 from attnrisk._rows import BAYES
-from attnrisk.studies import Store, figures, report
-from attnrisk.studies.figures import figure3, figure4, figure5
-from attnrisk.studies.figures.asking import Asking
+from attnrisk.studies import Session, Store, report
+from attnrisk.studies.figures import figure3, figure5
 from attnrisk.studies.figures.rows import Row
-from attnrisk.studies.report import claims, filling, page, sequence, tables
+from attnrisk.studies.report import claims, page, sequence
 from attnrisk.studies.report.claims import FAILS, HOLDS, PARTLY
 
 
 def least(attention, risk, bayes, nu=5.0, length="10", task="spiked", error=1e-12):
-    return Row(task, nu, length, attention, risk, error, True, bayes, 1e-12, risk - bayes, 1.0, 0.0)
+    place = {"task": task, "nu": nu, "length": length, "attention": attention}
+    errors = {"error": error, "bayes_error": 1e-12}
+    return Row(**place, **errors, risk=risk, bayes_risk=bayes, excess=risk - bayes, attained=True)
 
 
 def test_softmax_is_held_to_the_bayes_risk():
     on, off = least("softmax", 0.3, 0.3), least("softmax", 0.3 + 1e-9, 0.3)
     assert claims.softmax_is_bayes([on, on]).verdict == HOLDS
     assert claims.softmax_is_bayes([on, off]).verdict == FAILS
-    assert claims.softmax_is_bayes([on, replace(off, error=1e-8)]).verdict == HOLDS
+    assert claims.softmax_is_bayes([on, changed(off, error=1e-8)]).verdict == HOLDS
 
 
 def test_linear_is_held_to_the_bayes_risk():
@@ -59,12 +51,12 @@ def test_the_longest_haystack_decides_on_growth(softplus, verdict):
 def test_random_lengths_decide_on_normalisation():
     rows = [least("softmax", 0.38, 0.38, 0.0, "1-3"), least("erf", 0.4, 0.38, 0.0, "1-3")]
     assert claims.normalisation_is_needed(rows).verdict == HOLDS
-    assert claims.normalisation_is_needed([rows[0], replace(rows[1], risk=0.38)]).verdict == FAILS
+    assert claims.normalisation_is_needed([rows[0], changed(rows[1], risk=0.38)]).verdict == FAILS
 
 
 def point(curve, alpha, risk, error=0.001, size=None, runs=None):
-    inputs = "spiked", 2.0, "3", curve, alpha, risk, error, "converged"
-    return figure3.Row(*inputs, size=size, runs=runs)
+    place = {"task": "spiked", "nu": 2.0, "length": "3"}
+    return figure3._row(place, curve, alpha, risk, error, "converged", size=size, runs=runs)
 
 
 LEARNING = [
@@ -95,7 +87,7 @@ def test_an_experiment_far_off_is_counted():
 
 def test_linear_ahead_is_said_with_its_place():
     behind = [
-        replace(row, risk=0.99) if (row.curve, row.alpha) == ("softmax", 0.5) else row
+        changed(row, risk=0.99) if (row.curve, row.alpha) == ("softmax", 0.5) else row
         for row in LEARNING
     ]
     claim = claims.softmax_beats_linear(behind)
@@ -104,13 +96,13 @@ def test_linear_ahead_is_said_with_its_place():
 
 
 def test_what_did_not_converge_is_not_evidence():
-    doubtful = [replace(row, result="steps over") if row.alpha == 0.5 else row for row in LEARNING]
+    doubtful = [changed(row, result="steps over") if row.alpha == 0.5 else row for row in LEARNING]
     assert "of 2 points" in claims.softmax_beats_linear(doubtful).finding
 
 
 def end(parameter, high, unconverged=0):
-    inputs = "spiked", 2.0, "10", "softmax", parameter
-    return figure4.Row(*inputs, 0.0, 0.0, high, -0.1, 0.1, 20, unconverged)
+    counts = {"runs": 20, "unconverged": unconverged}
+    return Row(task="spiked", parameter=parameter, low=0.0, high=high, **counts)
 
 
 def test_flows_that_leave_the_teacher_are_told():
@@ -123,8 +115,8 @@ def test_flows_that_leave_the_teacher_are_told():
 
 
 def stationary(where, risk, kind):
-    inputs = "spiked", 2.0, "10", "softmax", where, risk, 1e-9, kind, 0.1, None
-    return figure5.Row(*inputs, *[0.0] * 7)
+    place = {"task": "spiked", "nu": 2.0, "length": "10", "attention": "softmax"}
+    return Row(**place, point=where, risk=risk, kind=kind)
 
 
 def test_a_trap_is_a_minimum_of_higher_risk():
@@ -136,12 +128,14 @@ def test_a_trap_is_a_minimum_of_higher_risk():
 
 
 def test_a_measured_risk_far_from_the_exact_one_is_a_failure():
-    assert claims.order_parameters(claims.Measured(0.5, 0.501, 0.001)).verdict == HOLDS
-    assert claims.order_parameters(claims.Measured(0.5, 0.51, 0.001)).verdict == FAILS
+    for measured, verdict in ((0.501, HOLDS), (0.51, FAILS)):
+        found = {"exact": 0.5, "measured": measured, "error": 0.001}
+        assert claims.order_parameters(found).verdict == verdict
 
 
 def test_the_picture_marks_the_needle():
-    found = [sequence.Token(1.0, at == 2, 0.1, 0.2, 0.3) for at in range(5)]
+    weights = {"softmax": 0.1, "erf": 0.2, "linear": 0.3}
+    found = [Row(field=1.0, needle=at == 2, **weights) for at in range(5)]
     needles = [
         [bar.get_linewidth() for bar in axes.patches].index(2.0)
         for axes in sequence.plot(found).axes
@@ -150,15 +144,22 @@ def test_the_picture_marks_the_needle():
 
 
 def test_softmax_looks_at_the_needle():
-    (found,) = [each for each in sequence.tokens(sequence._QUESTION) if each.needle]
+    (found,) = [each for each in sequence.sequence(Session()) if each.needle]
     assert found.softmax > 0.5 > found.linear
 
 
-def test_every_part_of_the_page_is_filled_in_by_one_process():
-    shared = [part for share in filling.SHARES for part in share]
-    assert len(shared) == len(set(shared))
-    assert set(shared) <= set(filling.PARTS)
-    assert {f"figure {name}" for name in page.FIGURES} <= set(shared)
+def test_the_report_asks_all_it_can_at_once():
+    calls = []
+
+    def note(questions):
+        calls.append(list(questions))
+        return made_up_figures.ask(calls[-1])
+
+    for name in page.FIGURES:
+        page.figures.make(name, True, note)
+    first = set(page.questions(True))
+    later = {type(each).__name__ for call in calls for each in call if each not in first}
+    assert later == {"Simulate", "Optimal", "LearningCurve"}  # which need the answers to others
 
 
 def test_every_issue_figure_is_on_the_page():
@@ -191,29 +192,11 @@ class Reader(HTMLParser):
         self.text.append(data)
 
 
-@pytest.fixture
-def quick_page(monkeypatch, tmp_path):
+@pytest.fixture(scope="module")
+def quick_page(tmp_path_factory):
     """A page of which the rows cost nothing."""
-    works = {
-        figures.figure3: {"curve": made_up_curve, "experiments": made_up_experiments},
-        figures.figure4: {"ends": made_up_ends},
-        figures.figure5: {"points": made_up_points},
-        figures.figure6: {"points": made_up_plane},
-        figures.figure7: {"curve": made_up_learned},
-        figures.phases: {"thresholds": lambda asked: [made_up_phases(asked)]},
-        sequence: {
-            "tokens": lambda _: [sequence.Token(1.0, at == 2, 0.1, 0.2, 0.3) for at in range(5)]
-        },
-        claims: {"measured": lambda _: [claims.Measured(0.5, 0.5, 0.001)]},
-    }
-    works |= {
-        module: {"answer": lambda asked: [made_up(asked)]}
-        for module in (figures.figure2, figures.haystack, tables)
-    }
-    for module, functions in works.items():
-        for name, function in functions.items():
-            monkeypatch.setattr(module, name, function)
-    return report.write_report(tmp_path / "new" / "report.html", True, Asking()).read_text("utf-8")
+    path = tmp_path_factory.mktemp("new") / "folder" / "report.html"
+    return report.write_report(path, True, made_up_figures.ask).read_text("utf-8")
 
 
 def test_the_page_is_whole_and_loads_nothing(quick_page):
@@ -244,7 +227,7 @@ def test_text_is_never_read_as_html():
 def test_the_quick_report_is_made_and_made_again_from_the_store(tmp_path):
     with Store(tmp_path / "answers.sqlite") as store:
         first, again = (
-            report.write_report(tmp_path / f"{name}.html", True, Asking(store)).read_text("utf-8")
+            report.write_report(tmp_path / f"{name}.html", True, Session(store)).read_text("utf-8")
             for name in ("first", "again")
         )
     cut = r"<footer>.*</footer>"

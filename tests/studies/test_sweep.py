@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.studies import Study, numerics, read_study
-from attnrisk.studies.questions import QUESTIONS, arguments, compiled_with
+from attnrisk.studies import Study, execute, fingerprint, read_study
+from attnrisk.studies.questions import QUESTIONS
 
 BAYES = {"question": "bayes", "nu": [1, 2.5], "length": [2, "1-3"]}
 SIMULATE = {
@@ -72,15 +72,15 @@ def test_the_address_is_the_content():
 def test_other_numerics_have_other_addresses(monkeypatch):
     point = Study(**BAYES).points[0]
     before = point.address
-    monkeypatch.setattr("attnrisk.studies.study.fingerprint", lambda: "other")
+    monkeypatch.setattr("attnrisk.studies.questions.fingerprint", lambda question: "other")
     assert point.address != before
 
 
 def test_the_fingerprint_sees_statements_only():
     source = 'def f(x):\n    """Doc."""\n    return x + 1  # why\n'
-    told = numerics._statements(source)
-    assert told == numerics._statements("def f(x):\n    return (x +\n 1)\n")
-    assert told != numerics._statements(source.replace("1", "2"))
+    told = fingerprint._statements(source)
+    assert told == fingerprint._statements("def f(x):\n    return (x +\n 1)\n")
+    assert told != fingerprint._statements(source.replace("1", "2"))
 
 
 REFUSED = [
@@ -142,6 +142,37 @@ def test_examples_are_studies(path):
     assert len(read_study(path)) > 1
 
 
+ESTIMATES = "test_risk train_error objective m_k q_k V_k m_v q_v V_v"
+LEARNED = {name + end for name in ESTIMATES.split() for end in ("", "_error")}
+OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}
+COLUMNS = {  # which scripts that read exported files rely on
+    "bayes": {"risk", "risk_error"},
+    "population": {"risk", "risk_error", "bias", "attained", *OVERLAPS},
+    "erm": {*LEARNED, "replicon", "jumps", "warning"},
+    "tuned-erm": {*LEARNED, "replicon", "jumps", "warning", "best_ridge_k", "best_ridge_v"},
+    "optimal": {
+        *("risk", "risk_error", "reachable_risk", "reachable_risk_error", "hard"),
+        *("q_k", "q_k_error", "q_v", "q_v_error"),
+    },
+    "simulate": {
+        *("test_risk", "test_risk_error", "train_error", "objective", "iterations"),
+        *OVERLAPS,
+    },
+    "amp": {"risk", "risk_error", "q_k", "q_v", "iterations"},
+}
+
+
+def test_every_question_of_a_study_has_its_columns():
+    assert set(COLUMNS) == set(QUESTIONS)
+
+
+def outputs(point):
+    """What the store keeps."""
+    (row,) = execute.answer([point])
+    assert set(row.outputs) == COLUMNS[point.kind]
+    return row.answer
+
+
 ANSWERS = [
     # question, what it has beside nu and length, an output, and the same by another way
     ("bayes", {}, "risk", lambda task: ar.bayes_risk(task)),
@@ -158,7 +189,7 @@ ANSWERS = [
 def test_an_answer_is_what_the_library_says(case):
     name, inputs, output, expected = case
     (point,) = Study(question=name, nu=2, length=3, **inputs).points
-    answer = QUESTIONS[name].ask(**arguments(QUESTIONS[name], point.inputs))
+    answer = outputs(point)
     found = expected(ar.SpikedSLR(2.0, 3))
     assert (answer[output], answer[f"{output}_error"]) == (found.value, found.error)
     assert answer["converged"]
@@ -178,7 +209,7 @@ SLOW_ANSWERS = [
 def test_an_answer_is_what_the_command_line_says(case):
     name, inputs, output = case
     (point,) = Study(question=name, nu=2, length=3, **inputs).points
-    answer = QUESTIONS[name].ask(**arguments(QUESTIONS[name], point.inputs))
+    answer = outputs(point)
     given = {name.replace("_", "-"): value for name, value in inputs.items()}
     options = [f"--{name}={value}" for name, value in given.items()]
     options += ["--tune"] if name == "tuned-erm" else []
@@ -196,7 +227,7 @@ def test_an_answer_is_what_the_command_line_says(case):
 
 def test_what_shares_compiled_code():
     points = Study(**BAYES, task=["spiked", "max"]).points
-    groups = {compiled_with(point.inputs) for point in points}
+    groups = {point.compiled_with for point in points}
     assert len(groups) == 4  # two tasks, one or three lengths
 
 

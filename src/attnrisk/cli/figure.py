@@ -34,12 +34,12 @@ def figure(
     with working(f"figure {name}") as report:
         from .._check import one_of, refuse
         from ..studies import figures
-        from ..studies.figures.asking import asking
+        from ..studies.execute import session
 
         one_of("figure", name, figures.NAMES)
         if out.exists() and not out.is_dir():
             raise refuse("out", repr(str(out)), "a folder, or a name that is free")
-        with asking(store, report, scheduler) as ask:
+        with session(store, report, scheduler) as ask:
             files = [str(file) for file in figures.draw(name, out, quick, ask)]
     if as_json:
         print_json({"figure": name, "files": files})

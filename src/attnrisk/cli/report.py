@@ -10,6 +10,9 @@ from .options import Json, Scheduler, StorePlace
 from .output import print_json
 from .progress import working
 
+# Much of a first report is compilation, which holds the interpreter's lock: processes, not threads.
+_PROCESSES = 2
+
 
 def report(
     full: Annotated[
@@ -29,12 +32,12 @@ def report(
     begun = time.perf_counter()
     with working("report") as tell:
         from .._check import refuse
-        from ..studies.figures.asking import asking
+        from ..studies.execute import session
         from ..studies.report import write_report
 
         if out.is_dir():
             raise refuse("out", repr(str(out)), "a file, or a name that is free")
-        with asking(store, tell, scheduler) as ask:
+        with session(store, tell, scheduler, workers=_PROCESSES) as ask:
             write_report(out, not full, ask)
     if as_json:
         print_json({"file": str(out), "seconds": time.perf_counter() - begun})

@@ -15,8 +15,8 @@ from .options import INTERRUPTED, Json, Scheduler, StorePlace, read_whole
 from .output import facts, print_json, print_rich
 
 if TYPE_CHECKING:
-    from ..studies import Status, Store, Study
-    from ..studies.engine import Watch
+    from ..studies import Store, Study
+    from ..studies.execute import Progress as Report
 
 _MOST_WORKERS = 10_000
 
@@ -116,8 +116,8 @@ def _run(study: Study, store: Store, scheduler: str | None, workers: int | None)
     from .. import studies
 
     try:
-        with _progress() as watch:
-            studies.sweep(study, store, scheduler=scheduler, workers=workers, watch=watch)
+        with _progress() as report:
+            studies.sweep(study, store, scheduler=scheduler, workers=workers, progress=report)
     except KeyboardInterrupt:
         return True
     return False
@@ -125,10 +125,10 @@ def _run(study: Study, store: Store, scheduler: str | None, workers: int | None)
 
 def _fields(study: Study, store: Store) -> dict[str, Any]:
     from ..studies import status
-    from ..studies.numerics import fingerprint
 
-    now = status(study, store)
-    others = sum(rows for kind, rows in store.numerics().items() if kind != fingerprint())
+    now, numerics = status(study, store), study.points[0].numerics
+    kept = store.numerics(study.question)
+    others = sum(rows for kind, rows in kept.items() if kind != numerics)
     return {
         "question": study.question,
         "points": now.points,
@@ -137,7 +137,7 @@ def _fields(study: Study, store: Store) -> dict[str, Any]:
         "unconverged": now.unconverged,
         "missing": now.missing,
         "store": str(store.path),
-        "numerics": fingerprint(),
+        "numerics": numerics,
         "rows_of_other_numerics": others,
     }
 
@@ -158,10 +158,10 @@ def _panel(file: Path, fields: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def _progress() -> Iterator[Watch]:
+def _progress() -> Iterator[Report]:
     """Points done, rate, time left and failures so far, for someone at a terminal."""
     if not sys.stderr.isatty():
-        yield lambda now: None
+        yield lambda failures, done, total: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -187,12 +187,11 @@ def _progress() -> Iterator[Watch]:
     job = progress.add_task("", total=None, rate="", failures="")
     begun, first = time.perf_counter(), []
 
-    def watch(now: Status) -> None:
-        first.append(now.done)
-        rate = (now.done - first[0]) / (time.perf_counter() - begun)
-        failures = f"{now.failed} failed, {now.unconverged} not converged"
+    def report(failures: str, done: int, total: int) -> None:
+        first.append(done)
+        rate = (done - first[0]) / (time.perf_counter() - begun)
         shown = f"{rate:.3g} points/s" if rate else "starting"
-        progress.update(job, completed=now.done, total=now.points, rate=shown, failures=failures)
+        progress.update(job, completed=done, total=total, rate=shown, failures=failures)
 
     with progress:
-        yield watch
+        yield report

@@ -1,6 +1,6 @@
 """What empirical risk minimisation arrives at, with errors (section 6)."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -67,6 +67,11 @@ class ERMAsymptotics(eqx.Module):
     jumps: float
     slope: Float[np.ndarray, "2"]
     rivals: tuple["ERMAsymptotics", ...] = ()
+
+    recorded: ClassVar[tuple[str, ...]] = (
+        *("test_risk", "train_error", "objective", "m_k", "q_k", "V_k", "m_v", "q_v", "V_v"),
+        *("replicon", "jumps", "warning", "result", "converged"),
+    )
 
     @property
     def converged(self) -> bool:

@@ -6,7 +6,7 @@ entropy tells which is the optimum.
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -70,6 +70,15 @@ class OptimalAsymptotics(eqx.Module):
 
     reachable: FixedPoint
     informed: FixedPoint
+
+    recorded: ClassVar[tuple[str, ...]] = (
+        *("risk", "reachable_risk", "q_k", "q_v", "hard", "result", "converged"),
+    )
+
+    @property
+    def result(self) -> str:
+        """Why a fixed point was not found, where one was not."""
+        return self.reachable.result if not self.reachable.converged else self.informed.result
 
     @property
     def optimum(self) -> FixedPoint:

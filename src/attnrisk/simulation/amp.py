@@ -53,6 +53,15 @@ class AMPFit(eqx.Module):
     result: str
     residual: float
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "risk",
+        "q_k",
+        "q_v",
+        "iterations",
+        "result",
+        "converged",
+    )
+
     @property
     def q_k(self) -> float:
         """`k·k*/D`."""

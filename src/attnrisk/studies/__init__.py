@@ -1,19 +1,24 @@
 """Many questions at once, and the figures drawn from their answers."""
 
 from .cluster import EngineError
-from .engine import Status, retry, status, sweep
+from .execute import Session, Threads, Workers
+from .questions import AbstractQuestion
 from .results import dataset, export
 from .store import Row, Store, StoreError, default_place
-from .study import Point, Study, read_study
+from .study import Study, read_study
+from .sweeps import Status, retry, status, sweep
 
 __all__ = [
+    "AbstractQuestion",
     "EngineError",
-    "Point",
     "Row",
+    "Session",
     "Status",
     "Store",
     "StoreError",
     "Study",
+    "Threads",
+    "Workers",
     "dataset",
     "default_place",
     "export",

@@ -1,199 +1,358 @@
-"""What a study can ask at each of its points: small functions from inputs to one flat answer."""
+"""Questions: frozen requests with an address, each answered by a flat record or a list of them."""
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self
 
 import jax
+import jax.numpy as jnp
 
 from .._check import one_of, real, refuse
-from .._results import Estimate
+from .._results import Estimate, Result, record
+from .._rows import BAYES, FLOOR
 from ..attention import AbstractAttention, get_attention
 from ..learning import (
-    ERMAsymptotics,
     Ridge,
     erm_asymptotics,
     optimal_asymptotics,
+    optimal_thresholds,
     tuned_erm_asymptotics,
 )
-from ..learning.erm import learnable
+from ..learning.erm import LOG2_POINTS, learnable
 from ..learning.optimal import optimisable
-from ..population import Minimum, bayes_risk, population_minima, population_minimum
-from ..population.lanes import LANES
+from ..population import bayes_risk, elementwise_floor, population_minima, population_minimum
+from ..numerics.batch import BATCH
 from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM, whole
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
+from .fingerprint import fingerprint
 
-Inputs = Mapping[str, Any]
-Answer = dict[str, Any]
+Record = dict[str, Any]
+Answer = Record | list[Record]
 
-CONVERGED = "converged"
-_INFIMUM = "infimum, not attained"
 _LARGEST_SEED = 2**32 - 1
+_CLOSED_FORM_ERROR = 1e-14  # rounding, in the formula of the element-wise floor
+_CONVERGED = frozenset(result.value for result in Result if result.converged)
 
-TASK = ("task", "nu", "length", "noise", "spread")
+
+def is_converged(result: str) -> bool:
+    """Whether the `result` of a record is that of an answer which converged."""
+    return result in _CONVERGED
 
 
-class Question(NamedTuple):
-    """`ask` is given what the `axes` describe, for a task that `scope` lets pass.
+@dataclass(frozen=True)
+class AbstractQuestion(ABC):
+    """All that an answer depends on, in plain numbers and words.
 
-    So many points as `together` says, of those that share compiled code, make one task of an engine: few where a point
-    takes long, so that little is lost when it is killed. Where `ask_all` is there, it is given what `ask` takes at each
-    of them, in one list, and gives the same answers in less time.
+    `kind` is its name in the store and in study files, and `package` the highest package that computes the answer. At
+    most `batch` questions that share compiled code make one task of a worker: few where one takes long, so that little
+    is lost when the worker is killed.
     """
 
-    ask: Callable[..., Answer]
-    axes: tuple[str, ...]
-    scope: Callable[[AbstractTask], AbstractTask]
-    together: int
-    ask_all: Callable[[list[dict[str, Any]]], list[Answer]] | None = None
+    kind: ClassVar[str]
+    package: ClassVar[str]
+    batch: ClassVar[int] = 1
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @property
+    def numerics(self) -> str:
+        """The fingerprint of the code that answers."""
+        return fingerprint(type(self))
+
+    @property
+    def address(self) -> str:
+        """A hash of what decides the answer: the kind of question, its inputs, and the code."""
+        content = [self.numerics, self.kind, self.inputs]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """What progress displays show."""
+        return self.kind
+
+    @property
+    def compiled_with(self) -> tuple[Any, ...]:
+        """Questions of one kind that agree in this share compiled code."""
+        return ()
+
+    @abstractmethod
+    def answer(self) -> Answer:
+        """Compute the answer."""
+
+    @classmethod
+    def answer_all(cls, questions: Sequence[Self]) -> list[Answer]:
+        """The same for several questions that share compiled code."""
+        return [question.answer() for question in questions]
 
 
-def arguments(question: Question, inputs: Inputs) -> dict[str, Any]:
-    """What `question.ask` takes, or a refusal of the inputs."""
-    given: dict[str, Any] = {"task": question.scope(_task(inputs))}
-    if "attention" in question.axes:
-        given["attention"] = get_attention(inputs["attention"])
-    if "alpha" in question.axes:
-        given["alpha"] = real("alpha", inputs["alpha"], above=0.0)
-    if "ridge_k" in question.axes:
-        given["ridge"] = Ridge(inputs["ridge_k"], inputs["ridge_v"])
-    if "dim" in question.axes:
-        given["dim"] = whole("dim", inputs["dim"], 2, LARGEST_DIM)
-        given["seed"] = whole("seed", inputs["seed"], 0, _LARGEST_SEED)
-    return given
-
-
-def compiled_with(inputs: Inputs) -> tuple[Any, ...]:
-    """Points of one question that agree in this share compiled code."""
-    shapes = tuple(inputs.get(name) for name in ("attention", "dim"))
-    sizes = (inputs["alpha"], inputs["length"]) if "dim" in inputs else ()
-    return inputs["task"], parse_lengths(inputs["length"]).lengths.size, *shapes, *sizes
-
-
-def _task(inputs: Inputs) -> AbstractTask:
-    name = one_of("task", inputs["task"], TASKS)
-    law = parse_lengths(inputs["length"])
-    if name == "spiked":
-        return SpikedSLR(inputs["nu"], law, inputs["noise"], inputs["spread"])
-    if inputs["spread"] != 1.0:
-        raise refuse("spread", f"{inputs['spread']:g}", f"1 where the task is {name}")
-    return MaxSLR(inputs["nu"], law, inputs["noise"])
-
-
-def _bayes(task: AbstractTask) -> Answer:
-    return _estimates(risk=bayes_risk(task)) | _told(CONVERGED, True)
-
-
-def _population(task: AbstractTask, attention: AbstractAttention) -> Answer:
-    return _least(population_minimum(task, attention))
-
-
-def _populations(given: list[dict[str, Any]]) -> list[Answer]:
-    """They share their attention, as all that shares compiled code does."""
-    minima = population_minima([each["task"] for each in given], given[0]["attention"])
-    return [_least(found) for found in minima]
-
-
-def _least(found: Minimum) -> Answer:
-    return (
-        _estimates(risk=found.risk)
-        | found.overlaps.as_dict()
-        | {"bias": float(getattr(found.attention, "bias", 0.0)), "attained": found.attained}
-        | _told(CONVERGED if found.attained else _INFIMUM, True)
-    )
-
-
-def _erm(task: AbstractTask, attention: AbstractAttention, alpha: float, ridge: Ridge) -> Answer:
-    return _learned(erm_asymptotics(task, attention, alpha, ridge))
-
-
-def _tuned_erm(task: AbstractTask, attention: AbstractAttention, alpha: float) -> Answer:
-    found = tuned_erm_asymptotics(task, attention, alpha)
-    ridge = {"best_ridge_k": float(found.ridge.k), "best_ridge_v": float(found.ridge.v)}
-    return _learned(found) | ridge
-
-
-def _learned(found: ERMAsymptotics) -> Answer:
-    names = ("test_risk", "train_error", "objective", "m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
-    return (
-        _estimates(**{name: getattr(found, name) for name in names})
-        | {"replicon": found.replicon, "jumps": found.jumps, "warning": found.warning or ""}
-        | _told(found.result, found.converged)
-    )
-
-
-def _optimal(task: AbstractTask, alpha: float) -> Answer:
-    found = optimal_asymptotics(task, alpha)
-    unsure = [each.result for each in (found.reachable, found.informed) if not each.converged]
-    return (
-        _estimates(
-            risk=found.risk, reachable_risk=found.reachable_risk, q_k=found.q_k, q_v=found.q_v
-        )
-        | {"hard": found.hard}
-        | _told(unsure[0] if unsure else CONVERGED, found.converged)
-    )
-
-
-def _simulate(
-    task: AbstractTask,
-    attention: AbstractAttention,
-    alpha: float,
-    ridge: Ridge,
-    dim: int,
-    seed: int,
-) -> Answer:
-    for_data, for_start, _ = jax.random.split(jax.random.key(seed), 3)  # as `attnrisk simulate`
-    data = sample(task, for_data, max(1, round(alpha * dim)), dim)
-    fit = fit_erm(data, attention, ridge, for_start)
-    return (
-        _estimates(test_risk=fit.test_risk)
-        | {"train_error": float(fit.train_error), "objective": float(fit.objective)}
-        | fit.overlaps.as_dict()
-        | {"iterations": int(fit.iterations)}
-        | _told(fit.result, fit.converged)
-    )
-
-
-def _amp(task: AbstractTask, alpha: float, dim: int, seed: int) -> Answer:
-    key = jax.random.split(jax.random.key(seed), 3)[0]  # as `attnrisk amp`
-    fit = fit_amp(sample(task, key, max(1, round(alpha * dim)), dim))
-    return (
-        _estimates(risk=fit.risk)
-        | {"q_k": fit.q_k, "q_v": fit.q_v, "iterations": int(fit.iterations)}
-        | _told(fit.result, fit.converged)
-    )
-
-
-def _estimates(**named: Estimate) -> Answer:
-    """Each value, and its error beside it."""
-    pairs = {name: float(each.value) for name, each in named.items()}
-    return pairs | {f"{name}_error": float(each.error) for name, each in named.items()}
-
-
-def _told(result: str, converged: bool) -> Answer:
-    return {"result": result, "converged": bool(converged)}
-
-
-def lacking(answer: Answer) -> list[str]:
-    """The outputs that are not a number, which no answer that converged may have."""
-    numbers = {name: value for name, value in answer.items() if isinstance(value, float)}
-    return [name for name, value in numbers.items() if math.isnan(value)]
-
-
-def _any_task(task: AbstractTask) -> AbstractTask:
+def any_task(task: AbstractTask) -> AbstractTask:
+    """No task is refused."""
     return task
 
 
-_LEARNING = (*TASK, "attention", "alpha")
-QUESTIONS: dict[str, Question] = {
-    "bayes": Question(_bayes, TASK, _any_task, 16),
-    "population": Question(_population, (*TASK, "attention"), _any_task, LANES, _populations),
-    "erm": Question(_erm, (*_LEARNING, "ridge_k", "ridge_v"), learnable, 2),
-    "tuned-erm": Question(_tuned_erm, _LEARNING, learnable, 1),
-    "optimal": Question(_optimal, (*TASK, "alpha"), optimisable, 2),
-    "simulate": Question(
-        _simulate, (*_LEARNING, "ridge_k", "ridge_v", "dim", "seed"), _any_task, 1
-    ),
-    "amp": Question(_amp, (*TASK, "alpha", "dim", "seed"), optimisable, 1),
+@dataclass(frozen=True)
+class AbstractTaskQuestion(AbstractQuestion):
+    """A question about a task; `length` as in `parse_lengths`. `scope` refuses tasks that it cannot be asked of."""
+
+    scope: ClassVar[Any] = staticmethod(any_task)
+
+    task: str
+    nu: float
+    length: str
+    noise: float = field(default=0.0, kw_only=True)
+    spread: float = field(default=1.0, kw_only=True)
+
+    @property
+    def problem(self) -> Any:
+        """The task itself."""
+        one_of("task", self.task, TASKS)
+        law = parse_lengths(self.length)
+        if self.task == "spiked":
+            return self.scope(SpikedSLR(self.nu, law, self.noise, self.spread))
+        if self.spread != 1.0:
+            raise refuse("spread", f"{self.spread:g}", f"1 where the task is {self.task}")
+        return self.scope(MaxSLR(self.nu, law, self.noise))
+
+    @property
+    def name(self) -> str:
+        """The attention; of a reference line, its kind."""
+        return str(self.inputs.get("attention", self.kind))
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.task}"
+
+    @property
+    def compiled_with(self) -> tuple[Any, ...]:
+        inputs = self.inputs
+        shapes = tuple(inputs.get(name) for name in ("attention", "dim", "log2_points"))
+        sizes = (inputs["alpha"], self.length) if "dim" in inputs else ()
+        return self.task, parse_lengths(self.length).lengths.size, *shapes, *sizes
+
+    def check(self) -> None:
+        """Refuse inputs that are not allowed, before anything is computed."""
+        assert self.problem is not None
+        given = self.inputs
+        if "attention" in given:
+            get_attention(given["attention"])
+        if "alpha" in given:
+            real("alpha", given["alpha"], above=0.0)
+        if "ridge_k" in given:
+            Ridge(given["ridge_k"], given["ridge_v"])
+        if "dim" in given:
+            whole("dim", given["dim"], 2, LARGEST_DIM)
+            whole("seed", given["seed"], 0, _LARGEST_SEED)
+
+
+@dataclass(frozen=True)
+class AbstractAttentionQuestion(AbstractTaskQuestion):
+    """A question about an attention of the catalogue on a task."""
+
+    attention: str
+
+    @property
+    def student(self) -> AbstractAttention:
+        """The attention itself."""
+        return get_attention(self.attention)
+
+
+def estimated(risk: Estimate) -> Record:
+    """The record of an answer that is one converged number."""
+    error = {"risk": float(risk.value), "risk_error": float(risk.error)}
+    return error | {"result": str(Result.CONVERGED), "converged": True}
+
+
+@dataclass(frozen=True)
+class Bayes(AbstractTaskQuestion):
+    """The Bayes risk."""
+
+    kind: ClassVar[str] = BAYES
+    package: ClassVar[str] = "population"
+    batch: ClassVar[int] = 16
+
+    def answer(self) -> Record:
+        return estimated(bayes_risk(self.problem))
+
+
+@dataclass(frozen=True)
+class Floor(AbstractTaskQuestion):
+    """The lowest risk of any element-wise attention."""
+
+    kind: ClassVar[str] = FLOOR
+    package: ClassVar[str] = "population"
+    batch: ClassVar[int] = 16
+
+    def answer(self) -> Record:
+        return estimated(Estimate(float(elementwise_floor(self.problem)), _CLOSED_FORM_ERROR))
+
+
+@dataclass(frozen=True)
+class Population(AbstractAttentionQuestion):
+    """The least risk of an attention with infinite data."""
+
+    kind: ClassVar[str] = "population"
+    package: ClassVar[str] = "population"
+    batch: ClassVar[int] = BATCH
+
+    def answer(self) -> Record:
+        return record(population_minimum(self.problem, self.student))
+
+    @classmethod
+    def answer_all(cls, questions: Sequence[Self]) -> list[Answer]:
+        found = population_minima([each.problem for each in questions], questions[0].student)
+        return [record(each) for each in found]
+
+
+def _learned(found: Any) -> Record:
+    return record(found) | {"warning": found.warning or ""}
+
+
+@dataclass(frozen=True)
+class ERM(AbstractAttentionQuestion):
+    """Empirical risk minimisation with given ridges, averaged over `2**log2_points` points."""
+
+    kind: ClassVar[str] = "erm"
+    package: ClassVar[str] = "learning"
+    batch: ClassVar[int] = 4
+    scope = staticmethod(learnable)
+
+    alpha: float
+    ridge_k: float
+    ridge_v: float
+    log2_points: int = LOG2_POINTS
+
+    def answer(self) -> Record:
+        ridge = Ridge(self.ridge_k, self.ridge_v)
+        return _learned(
+            erm_asymptotics(self.problem, self.student, self.alpha, ridge, 0, self.log2_points)
+        )
+
+
+@dataclass(frozen=True)
+class TunedERM(AbstractAttentionQuestion):
+    """Empirical risk minimisation with the ridges of least test risk."""
+
+    kind: ClassVar[str] = "tuned-erm"
+    package: ClassVar[str] = "learning"
+    scope = staticmethod(learnable)
+
+    alpha: float
+
+    def answer(self) -> Record:
+        found = tuned_erm_asymptotics(self.problem, self.student, self.alpha)
+        ridge = {"best_ridge_k": float(found.ridge.k), "best_ridge_v": float(found.ridge.v)}
+        return _learned(found) | ridge
+
+
+@dataclass(frozen=True)
+class LearningCurve(AbstractAttentionQuestion):
+    """Tuned ridges at several `alphas`, from many data to few, each starting from the ridges of the one before.
+
+    `start` are those of the first.
+    """
+
+    kind: ClassVar[str] = "learning curve"
+    package: ClassVar[str] = "learning"
+    scope = staticmethod(learnable)
+
+    alphas: tuple[float, ...]
+    log2_points: int
+    start: tuple[float, float] | None = None
+
+    def answer(self) -> list[Record]:
+        ridge = None if self.start is None else Ridge(*self.start)
+        records = []
+        for alpha in sorted(self.alphas, reverse=True):
+            found = tuned_erm_asymptotics(
+                self.problem, self.student, alpha, 0, self.log2_points, ridge
+            )
+            tuned = {"ridge_k": float(found.ridge.k), "ridge_v": float(found.ridge.v)}
+            records.append(record(found) | {"alpha": float(alpha), **tuned})
+            ridge = found.ridge if found.converged else None
+        return records
+
+
+@dataclass(frozen=True)
+class Optimal(AbstractTaskQuestion):
+    """The lowest test risk that can be learned from `N = αD` sequences."""
+
+    kind: ClassVar[str] = "optimal"
+    package: ClassVar[str] = "learning"
+    batch: ClassVar[int] = 2
+    scope = staticmethod(optimisable)
+
+    alpha: float
+
+    def answer(self) -> Record:
+        return record(optimal_asymptotics(self.problem, self.alpha))
+
+
+@dataclass(frozen=True)
+class Thresholds(AbstractTaskQuestion):
+    """The samples per dimension at which the optimum and message passing jump; `None` without a jump."""
+
+    kind: ClassVar[str] = "thresholds"
+    package: ClassVar[str] = "learning"
+    scope = staticmethod(optimisable)
+
+    def answer(self) -> Record:
+        found = optimal_thresholds(self.problem)
+        jumps = {"information": found.information, "algorithmic": found.algorithmic}
+        flat: Record = {}
+        for name, jump in jumps.items():
+            flat[name] = None if jump is None else float(jump.value)
+            flat[f"{name}_error"] = None if jump is None else float(jump.error)
+        return flat
+
+
+@dataclass(frozen=True)
+class Simulate(AbstractAttentionQuestion):
+    """Empirical risk minimisation on a drawn dataset, as `attnrisk simulate` does it."""
+
+    kind: ClassVar[str] = "simulate"
+    package: ClassVar[str] = "simulation"
+
+    alpha: float
+    ridge_k: float
+    ridge_v: float
+    dim: int
+    seed: int
+    precision: str = "float64"
+
+    def answer(self) -> Record:
+        for_data, for_start, _ = jax.random.split(jax.random.key(self.seed), 3)
+        count = max(1, round(self.alpha * self.dim))
+        data = sample(self.problem, for_data, count, self.dim, jnp.dtype(self.precision))
+        ridge = Ridge(self.ridge_k, self.ridge_v)
+        return record(fit_erm(data, self.student, ridge, for_start))
+
+
+@dataclass(frozen=True)
+class AMP(AbstractTaskQuestion):
+    """Message passing on a drawn dataset, as `attnrisk amp` does it."""
+
+    kind: ClassVar[str] = "amp"
+    package: ClassVar[str] = "simulation"
+    scope = staticmethod(optimisable)
+
+    alpha: float
+    dim: int
+    seed: int
+
+    def answer(self) -> Record:
+        key = jax.random.split(jax.random.key(self.seed), 3)[0]
+        count = max(1, round(self.alpha * self.dim))
+        return record(fit_amp(sample(self.problem, key, count, self.dim)))
+
+
+# What a study can ask.
+QUESTIONS: dict[str, type[AbstractTaskQuestion]] = {
+    each.kind: each for each in (Bayes, Population, ERM, TunedERM, Optimal, Simulate, AMP)
 }

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._check import one_of
-from .engine import rows_of
-from .numerics import fingerprint, versions
+from .fingerprint import versions
 from .store import Row, Store
-from .study import Study
+from .study import AXES, Study
+from .sweeps import rows_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,6 +31,7 @@ def dataset(study: Study, store: Store) -> "xr.Dataset":
     found = rows_of(study, store)
     rows = [found.get(point.address) for point in study.points]
     shape = tuple(map(len, study.axes.values()))
+    numerics = study.points[0].numerics
     columns = {name: _column(rows, name) for name in _outputs(rows)}
     columns["result"] = np.array([MISSING if row is None else row.result for row in rows])
     columns["converged"] = np.array([row is not None and row.converged for row in rows])
@@ -38,13 +39,12 @@ def dataset(study: Study, store: Store) -> "xr.Dataset":
     return xr.Dataset(
         {name: (tuple(study.axes), values.reshape(shape)) for name, values in columns.items()},
         {name: list(values) for name, values in study.axes.items()},
-        {"question": study.question, "numerics": fingerprint(), "attnrisk": versions()["attnrisk"]},
+        {"question": study.question, "numerics": numerics, "attnrisk": versions()["attnrisk"]},
     )
 
 
 def _outputs(rows: list[Row | None]) -> list[str]:
-    """Their names, in the order in which they come."""
-    return list(dict.fromkeys(name for row in rows if row is not None for name in row.outputs))
+    return sorted({name for row in rows if row is not None for name in row.outputs})
 
 
 def _column(rows: list[Row | None], name: str) -> np.ndarray:
@@ -68,16 +68,17 @@ def write_csv(study: Study, store: Store, path: Path) -> None:
     origin = ("result", "converged", "seconds", "host", "answered", "numerics", "address")
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        inputs = list(study.points[0].inputs)
+        inputs = [name for name in study.points[0].inputs if name in AXES]
         table.writerow([*inputs, *outputs, *origin, *versions()])
         for point, row in zip(study.points, rows, strict=True):
+            given = [point.inputs[name] for name in inputs]
             if row is None:
-                table.writerow([*point.inputs.values(), *("" for _ in outputs), MISSING, False])
+                table.writerow([*given, *("" for _ in outputs), MISSING, False])
             else:
                 answer = [row.outputs.get(name, "") for name in outputs]
                 told = [getattr(row, name) for name in origin]
                 stood_on = [row.versions.get(name, "") for name in versions()]
-                table.writerow([*point.inputs.values(), *answer, *told, *stood_on])
+                table.writerow([*given, *answer, *told, *stood_on])
 
 
 FORMATS: dict[str, Callable[[Study, Store, Path], None]] = {"csv": write_csv, "nc": write_nc}

@@ -64,6 +64,13 @@ class Row:
         """Whether there is no answer at all."""
         return not self.outputs
 
+    @property
+    def answer(self) -> Any:
+        """The record, or the list of records, that the question was answered with."""
+        if "rows" in self.outputs:
+            return self.outputs["rows"]
+        return self.inputs | self.outputs | {"result": self.result, "converged": self.converged}
+
 
 _COLUMNS = tuple(field.name for field in fields(Row))
 _MARKS = ", ".join("?" * len(_COLUMNS))
@@ -139,12 +146,12 @@ class Store:
                 "DELETE FROM answers WHERE address = ?", [(each,) for each in addresses]
             )
 
-    def numerics(self) -> dict[str, int]:
-        """How many rows each numerics has left."""
+    def numerics(self, question: str | None = None) -> dict[str, int]:
+        """How many rows each numerics has left, of one question or of all."""
+        which, given = ("", ()) if question is None else ("WHERE question = ?", (question,))
         with self._in_words():
-            return dict(
-                self._file.execute("SELECT numerics, count(*) FROM answers GROUP BY numerics")
-            )
+            counts = f"SELECT numerics, count(*) FROM answers {which} GROUP BY numerics"
+            return dict(self._file.execute(counts, given))
 
     def _prepare(self) -> None:
         """Check whose file it is, and make the table of a new one."""
@@ -228,10 +235,7 @@ def _words(path: Path, error: sqlite3.Error) -> str:
 
 
 def _encoded(row: Row) -> tuple[Any, ...]:
-    return tuple(
-        json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
-        for value in astuple(row)
-    )
+    return tuple(json.dumps(value) if isinstance(value, dict) else value for value in astuple(row))
 
 
 def _decoded(values: tuple[Any, ...]) -> Row:

@@ -1,39 +1,24 @@
 """A study: one question asked at every point of a grid."""
 
 import difflib
-import hashlib
-import json
 import math
 import tomllib
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from .._check import Refusal, one_of, real, refuse
 from ..tasks import parse_lengths
-from .numerics import fingerprint
-from .questions import QUESTIONS, arguments
+from .questions import QUESTIONS, AbstractTaskQuestion
 
 MOST_POINTS = 10**6
 _RANGE = ("from", "to", "points", "spacing")
 _SPACINGS: dict[str, Callable[..., np.ndarray]] = {"linear": np.linspace, "log": np.geomspace}
-
-
-class Point(NamedTuple):
-    """One question with all its inputs, which are plain numbers and words."""
-
-    question: str
-    inputs: dict[str, Any]
-
-    @property
-    def address(self) -> str:
-        """Made of what decides the answer: the question, its inputs, and the numerics."""
-        content = [fingerprint(), self.question, self.inputs]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _listed(given: Any) -> Any:
@@ -139,12 +124,12 @@ class Study(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        question = QUESTIONS[one_of("question", self.question, QUESTIONS)]
+        axes = _axes_of(one_of("question", self.question, QUESTIONS))
         for name in AXES:
             values = getattr(self, name)
-            if values is None and name in question.axes and name not in _MAY_LACK:
+            if values is None and name in axes and name not in _MAY_LACK:
                 raise refuse(name, "nothing", f"given where the question is {self.question}")
-            if values is not None and name not in question.axes:
+            if values is not None and name not in axes:
                 raise refuse(name, list(values), f"left out where the question is {self.question}")
         if len(self) > MOST_POINTS:
             raise refuse("points", len(self), f"at most {MOST_POINTS}")
@@ -160,7 +145,7 @@ class Study(BaseModel):
         longest = {**first, **{name: self.axes[name] for name in ("task", "length")}}
         for axes in (*alone, together, longest):
             for inputs in _grid(axes):
-                arguments(question, inputs)
+                question(**inputs).check()
 
     def __len__(self) -> int:
         return math.prod(len(values) for values in self.axes.values())
@@ -168,18 +153,22 @@ class Study(BaseModel):
     @property
     def axes(self) -> dict[str, tuple[Any, ...]]:
         """The values of each axis along which the grid extends."""
-        named = {name: getattr(self, name) for name in QUESTIONS[self.question].axes}
+        named = {name: getattr(self, name) for name in _axes_of(self.question)}
         named |= {"seed": self.seed or (0,)} if "seed" in named else {}
         return {name: values for name, values in named.items() if values is not None}
 
     @property
-    def points(self) -> list[Point]:
-        """All of them, the last axis fastest."""
-        return [Point(self.question, inputs) for inputs in _grid(self.axes)]
+    def points(self) -> list[AbstractTaskQuestion]:
+        """The questions at all points, the last axis fastest."""
+        return [QUESTIONS[self.question](**inputs) for inputs in _grid(self.axes)]
 
 
 AXES = tuple(name for name in Study.model_fields if name != "question")
 _MAY_LACK = ("ridge_v", "seed")
+
+
+def _axes_of(question: str) -> list[str]:
+    return [each.name for each in fields(QUESTIONS[question]) if each.name in AXES]
 
 
 def read_study(path: str | Path) -> Study:

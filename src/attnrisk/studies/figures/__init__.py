@@ -1,13 +1,19 @@
-"""The figures: each computes its rows, draws them, and is written as PDF and PNG with its data and its caption."""
+"""The figures: each computes its rows, draws them, and is written as PDF and PNG with its data and its caption.
+
+A figure is a module with `STEM`, `CAPTION`, `questions(quick)` (what can be asked before anything is known),
+`compute(quick, ask)` (its rows) and `plot(rows)`, and an entry in the table below. The report shows those that its page
+has a place for.
+"""
 
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
 from ..._check import one_of
 from ..._rows import as_csv
+from ..execute import Session
 from . import (
     basins,
     descent,
@@ -21,10 +27,10 @@ from . import (
     haystack,
     phases,
 )
-from .asking import Asking
+from .rows import Ask, Row
 from .style import RESOLUTION, context
 
-_MODULES: dict[str, ModuleType] = {
+FIGURES: dict[str, ModuleType] = {
     "2": figure2,
     "3": figure3,
     "4": figure4,
@@ -38,33 +44,27 @@ _MODULES: dict[str, ModuleType] = {
     "descent": descent,
 }
 
-NAMES: tuple[str, ...] = tuple(_MODULES)
-
-_ALONE = Asking()
+NAMES: tuple[str, ...] = tuple(FIGURES)
 
 
 class Drawn(NamedTuple):
     """A figure with its data and its words; files of it are called `stem`."""
 
     stem: str
-    rows: list[Any]
+    rows: list[Row]
     picture: Figure
     caption: str
 
 
-def compute(name: str, quick: bool = False, ask: Asking = _ALONE) -> list[Any]:
-    """The rows of the figure called `name`; `quick` takes fewer points, and what `ask` has a store for is kept."""
-    return _MODULES[one_of("figure", name, NAMES)].compute(quick, ask)
-
-
-def make(name: str, quick: bool = False, ask: Asking = _ALONE) -> Drawn:
-    """Compute a figure and draw it."""
-    rows, module = compute(name, quick, ask), _MODULES[name]
+def make(name: str, quick: bool = False, ask: Ask | None = None) -> Drawn:
+    """Compute a figure and draw it; `quick` takes fewer points. Without `ask` nothing is stored."""
+    module = FIGURES[one_of("figure", name, NAMES)]
+    rows = module.compute(quick, ask or Session())
     with context():
         return Drawn(module.STEM, rows, module.plot(rows), module.CAPTION)
 
 
-def draw(name: str, out: Path, quick: bool = False, ask: Asking = _ALONE) -> list[Path]:
+def draw(name: str, out: Path, quick: bool = False, ask: Ask | None = None) -> list[Path]:
     """Make a figure and write it into the folder `out`: as PDF and PNG, its data as CSV and its caption as text."""
     figure = make(name, quick, ask)
     stem = Path(out, figure.stem)
@@ -72,9 +72,8 @@ def draw(name: str, out: Path, quick: bool = False, ask: Asking = _ALONE) -> lis
     files = [stem.with_suffix(suffix) for suffix in (".pdf", ".png", ".csv", ".txt")]
     pdf, png, data, caption = files
     with context():
-        figure.picture.savefig(
-            pdf, metadata={"CreationDate": None}
-        )  # the same figure, the same file
+        # Without its date, the same figure is the same file.
+        figure.picture.savefig(pdf, metadata={"CreationDate": None})
         figure.picture.savefig(png, dpi=RESOLUTION)
     data.write_text(as_csv(figure.rows), encoding="utf-8", newline="")
     caption.write_text(figure.caption, encoding="utf-8")

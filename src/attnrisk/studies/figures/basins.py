@@ -3,17 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...attention import get_attention
 from ...flow.landscape import basins, share_of
-from .asking import Asking
-from .rows import Question
+from ..questions import AbstractAttentionQuestion, Record
+from .rows import Ask, Row, place
 from .style import GREY, INK, line
 
 STEM = "basins"
@@ -67,34 +66,26 @@ _QUICK = _Grid({"spiked": (1.0, 2.0), "max": (1.0, 2.0)}, (3, 10), (0.1, 1.0), _
 
 
 @dataclass(frozen=True)
-class Starts(Question):
-    """An attention on a task, from how many starts of which size."""
+class Starts(AbstractAttentionQuestion):
+    """How many runs of gradient flow from random starts of one size end where."""
+
+    kind: ClassVar[str] = "basins"
+    package: ClassVar[str] = "flow"
 
     size: float
     runs: int
 
-
-@dataclass(frozen=True)
-class Row:
-    """How many of the runs ended where."""
-
-    task: str
-    nu: float
-    length: str
-    attention: str
-    size: float
-    runs: int
-    matched: int
-    mismatched: int
-    unfinished: int
+    def answer(self) -> Record:
+        found = basins(self.problem, self.student, jax.random.key(0), self.runs, self.size)
+        return {name: int(getattr(found, name)) for name in ("matched", "mismatched", "unfinished")}
 
 
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure."""
-    return ask(counts, questions(_QUICK if quick else _FULL), Row)
+def questions(quick: bool) -> list[Starts]:
+    """What the figure asks."""
+    return starts(_QUICK if quick else _FULL)
 
 
-def questions(grid: _Grid) -> list[Starts]:
+def starts(grid: _Grid) -> list[Starts]:
     """Each attention on each task, the slowest first."""
     return [
         Starts(task, nu, str(length), name, size, runs)
@@ -103,12 +94,13 @@ def questions(grid: _Grid) -> list[Starts]:
     ]
 
 
-def counts(asked: Starts) -> list[Row]:
-    """Where the runs of one point ended, as one row."""
-    key = jax.random.key(0)
-    found = basins(asked.problem, get_attention(asked.attention), key, asked.runs, asked.size)
-    inputs = asked.task, asked.nu, asked.length, asked.attention, asked.size, asked.runs
-    return [Row(*inputs, found.matched, found.mismatched, found.unfinished)]
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure."""
+    columns = ("attention", "size", "runs", *_FATES)
+    return [
+        Row(**place(found), **{name: found[name] for name in columns})
+        for found in ask(questions(quick))
+    ]
 
 
 # A fate: its column, line style, marker, whether that is filled, and what the legend says.
@@ -134,11 +126,11 @@ def plot(rows: Sequence[Row]) -> Figure:
     """Tasks downwards, what is varied to the right, one legend."""
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     panels = figure.subplots(len(TASKS), len(_COLUMNS), sharey=True, sharex="col")
-    for (above, task), (column, (label, place)) in product(
+    for (above, task), (column, (label, shown)) in product(
         enumerate(TASKS), enumerate(_COLUMNS.items())
     ):
         axes = panels[above, column]
-        _draw_panel(axes, [row for row in rows if row.task == task and _is_in(row, column)], place)
+        _draw_panel(axes, [row for row in rows if row.task == task and _is_in(row, column)], shown)
         if above == 0:
             axes.set_title(_FIXED[column])
         else:

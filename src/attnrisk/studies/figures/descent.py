@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,9 +11,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from ...marion.erf_risk import erf_risk
-from ...marion.settings import SETTINGS, AbstractSetting, run_setting
+from ...marion.settings import SETTINGS, run_setting
 from ...population.overlaps import aligned
-from .asking import Asking
+from ..questions import AbstractQuestion, Record
+from .rows import Ask, Row
 from .style import GREY, INK
 
 STEM = "descent"
@@ -47,87 +48,66 @@ _KEY, _VALUE = "#0072b2", "#d55e00"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One recorded step of a setting: mean, lowest and highest of the runs, and the share that found the teacher.
+class Runs(AbstractQuestion):
+    """The runs of one setting, at each recorded step; if `short`, few of them and not for long.
 
-    `key` is `|k·k*|`, `value` is `|v·v*|`; `teacher_excess` is the excess risk at `k = k*`, `v = v*`.
+    Mean, lowest and highest of the runs: `key` is `|k·k*|`, `value` is `|v·v*|`; `teacher_excess` is the excess risk at
+    `k = k*`, `v = v*`, and `found` the share of runs that found the teacher.
     """
 
-    setting: str
-    step: int
-    inverse_temperature: float
-    key: float
-    key_low: float
-    key_high: float
-    value: float
-    value_low: float
-    value_high: float
-    excess: float
-    excess_low: float
-    excess_high: float
-    teacher_excess: float
-    found: float
-
-
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure."""
-    return ask(records, [Runs(name, quick) for name in SETTINGS], Row)
-
-
-@dataclass(frozen=True)
-class Runs:
-    """The runs of one setting; if `short`, few of them and not for long."""
+    kind: ClassVar[str] = "descent"
+    package: ClassVar[str] = "marion"
 
     name: str
     short: bool
 
     @property
-    def setting(self) -> AbstractSetting:
-        """The setting itself."""
-        setting = SETTINGS[self.name]
-        if not self.short:
-            return setting
-        return replace(setting, repeats=_QUICK_REPEATS, steps=min(setting.steps, _QUICK_STEPS))
-
-    @property
     def label(self) -> str:
-        """What someone who waits is told."""
         return self.name
 
     @property
     def compiled_with(self) -> tuple[Any, ...]:
-        """Settings do not share code."""
         return (self.name,)
 
+    def answer(self) -> list[Record]:
+        setting = SETTINGS[self.name]
+        if self.short:
+            steps = min(setting.steps, _QUICK_STEPS)
+            setting = replace(setting, repeats=_QUICK_REPEATS, steps=steps)
+        path = run_setting(setting)
+        key, value = np.abs(path.cosines.m_kk), np.abs(path.cosines.m_vv)
+        teacher = aligned(1.0).stretched(path.inverse_temperature)
+        columns = {
+            "inverse_temperature": path.inverse_temperature,
+            **_range("key", key),
+            **_range("value", value),
+            **_range("excess", path.excess_risk),
+            "teacher_excess": erf_risk(setting.task, teacher) - setting.noise**2,
+            "found": np.mean(np.minimum(key, value) > FOUND, 0),
+        }
+        numbers = {name: np.asarray(column) for name, column in columns.items()}
+        return [
+            {
+                "setting": self.name,
+                "step": int(step),
+                **{name: float(column[at]) for name, column in numbers.items()},
+            }
+            for at, step in enumerate(path.steps)
+        ]
 
-def records(runs: Runs) -> list[Row]:
-    """The rows of one setting."""
-    name, setting = runs.name, runs.setting
-    path = run_setting(setting)
-    key, value = np.abs(path.cosines.m_kk), np.abs(path.cosines.m_vv)
-    shown = [f(x) for x in (key, value, path.excess_risk) for f in (_mean, _lowest, _highest)]
-    inverse_temperature: Any = path.inverse_temperature
-    teacher = aligned(1.0).stretched(inverse_temperature)
-    teacher_excess = erf_risk(setting.task, teacher) - setting.noise**2
-    found = _mean(np.minimum(key, value) > FOUND)
-    columns = inverse_temperature, *shown, teacher_excess, found
-    numbers = np.stack([np.asarray(column) for column in columns], -1)
-    return [
-        Row(name, int(step), *map(float, line))
-        for step, line in zip(path.steps, numbers, strict=True)
-    ]
+
+def _range(name: str, runs: Any) -> Record:
+    return {name: np.mean(runs, 0), f"{name}_low": np.min(runs, 0), f"{name}_high": np.max(runs, 0)}
 
 
-def _mean(values: Any) -> Any:
-    return np.mean(values, 0)
+def questions(quick: bool) -> list[Runs]:
+    """What the figure asks."""
+    return [Runs(name, quick) for name in SETTINGS]
 
 
-def _lowest(values: Any) -> Any:
-    return np.min(values, 0)
-
-
-def _highest(values: Any) -> Any:
-    return np.max(values, 0)
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure."""
+    return [Row(**each) for found in ask(questions(quick)) for each in found]
 
 
 def plot(rows: Sequence[Row]) -> Figure:

@@ -8,12 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from ..._rows import BAYES
-from .asking import Asking
-from .rows import Question, Row, answer
-from .style import BAYES_LINE, INK, WIDTH, Line, line, smooth
+from ..questions import AbstractTaskQuestion
+from .rows import Ask, Row, least, least_risks, with_bayes
+from .style import BAYES_LINE, INK, WIDTH, Line, line, marks, set_ticks, smooth
 
 STEM = "figure2"
 
@@ -29,6 +28,7 @@ which figure2.csv holds with their errors; its column excess is the distance to 
 
 ATTENTIONS = ("softmax", "softplus", "erf", "linear")
 LENGTHS = {"2": "$L = 2$", "10": "$L = 10$", "1-3": r"$L \sim \mathrm{Unif}\{1, 2, 3\}$"}
+_OPEN: dict[str, Any] = {"markersize": 4, "markerfacecolor": "white"}
 TASKS = {"spiked": (0.012, 1.05), "max": (0.06, 1.05)}  # and the risks to show
 
 _Grid = dict[str, tuple[float, ...]]
@@ -44,22 +44,30 @@ _QUICK_NU: _Grid = {"spiked": (0.0, 1.0, 3.0, 6.0, 10.0), "max": (0.0, 0.5, 1.0,
 _BAYES_POINTS = 41  # it is cheap, and the line that the others are held against
 
 
-def compute(quick: bool, ask: Asking) -> list[Row]:
+def questions(quick: bool) -> list[AbstractTaskQuestion]:
+    """What the figure asks."""
+    return with_bayes(_curves(quick))
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    grid = (_QUICK_ATTENTIONS, _QUICK_NU) if quick else (ATTENTIONS, _NU)
-    return ask(answer, questions(*grid), Row)
+    return least_risks(ask, _curves(quick))
 
 
-def questions(attentions: Sequence[str], grid: _Grid) -> list[Question]:
+def _curves(quick: bool) -> list[AbstractTaskQuestion]:
+    return curves(_QUICK_ATTENTIONS, _QUICK_NU) if quick else curves(ATTENTIONS, _NU)
+
+
+def curves(attentions: Sequence[str], grid: _Grid) -> list[AbstractTaskQuestion]:
     """Each attention and the Bayes risk in each panel; the strongest signals, which are the slowest, first."""
     panels = list(product(TASKS, LENGTHS))
     minima = [
-        Question(task, nu, length, attention)
+        least(task, nu, length, attention)
         for attention, (task, length) in product(attentions, panels)
         for nu in sorted(grid[task], reverse=True)
     ]
     bayes = [
-        Question(task, float(nu), length, BAYES)
+        least(task, float(nu), length, BAYES)
         for task, length in panels
         for nu in np.linspace(0.0, max(grid[task]), _BAYES_POINTS)
     ]
@@ -76,9 +84,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         axes.set_title(title)
     for axes, (task, shown) in zip(panels[:, 0], TASKS.items(), strict=True):
         axes.set(ylabel=f"least risk, {task} task", yscale="log", ylim=shown)
-        axes.yaxis.set_major_locator(FixedLocator([0.02, 0.05, 0.1, 0.2, 0.5, 1.0]))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
+        set_ticks(axes.yaxis, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
     for axes in panels[-1]:
         axes.set_xlabel(r"signal $\nu$")
     figure.align_ylabels()
@@ -91,8 +97,8 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
         nu, log_risk = smooth([row.nu for row in curve], np.log([row.risk for row in curve]))
         axes.add_line(_line(name).through(nu, np.exp(log_risk)))
-        limits = [(row.nu, row.risk) for row in curve if not row.attained]
-        axes.add_line(_circles(_line(name).colour, limits))
+        limits = [row for row in curve if not row.attained]
+        axes.add_line(marks("o", _line(name).colour, limits, ("nu", "risk"), **_OPEN))
         axes.set_xlim(0.0, curve[-1].nu)
 
 
@@ -106,15 +112,8 @@ def _line(name: str) -> Line:
     return BAYES_LINE if name == BAYES else line(name)
 
 
-def _circles(colour: str, places: Sequence[tuple[float, float]], label: str = "") -> Line2D:
-    """Open circles, for what is not attained."""
-    x, y = np.reshape(places, (-1, 2)).T
-    shape: dict[str, Any] = {"marker": "o", "markersize": 4, "markerfacecolor": "white"}
-    return Line2D(x, y, color=colour, linestyle="none", label=label, **shape)
-
-
 def _legend(rows: Sequence[Row]) -> list[Line2D]:
     handles = [_line(name).through() for name in _drawn(rows)]
     if all(row.attained for row in rows):
         return handles
-    return [*handles, _circles(INK, [], "not attained")]
+    return [*handles, marks("o", INK, label="not attained", **_OPEN)]

@@ -1,29 +1,29 @@
 """Figure 3: the test risk after learning from finite data, with the best ridges, against the Bayes optimum."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from ..._results import Estimate
+from ..._results import Result
 from ..._rows import BAYES
-from ...attention import get_attention
-from ...learning import FixedPoint, Ridge, optimal_asymptotics, optimal_thresholds
-from ...learning.tuning import tuned_erm_asymptotics
-from ...population import population_minimum
-from ...simulation import ERMFit, fit_erm, sample
-from .asking import Asking
-from .rows import Curve, Question
-from .style import GREY, INK, WIDTH, Line, line, smooth
+from ..questions import (
+    AbstractTaskQuestion,
+    LearningCurve,
+    Optimal,
+    Population,
+    Record,
+    Simulate,
+    Thresholds,
+    is_converged,
+)
+from .rows import Ask, Row, place
+from .style import GREY, INK, WIDTH, Line, line, marks, set_ticks, smooth
 
 STEM = "figure3"
 
@@ -44,12 +44,13 @@ interpolated between the points.
 ATTENTIONS = ("softmax", "linear")
 LENGTH = "3"
 REACHABLE = "reachable"
-CONVERGED, INFIMUM = "converged", "not attained by any finite k"
 
 _LIMITS: dict[str, Any] = {"softmax": "dashed", "linear": "dotted"}
 _OPTIMUM = Line("Bayes optimum", INK, "solid", 1.2)
 _REACHED = Line("reachable, where below it is hard", GREY, "solid", 1.2)
 _SHADE = "#ececec"
+_SQUARE: dict[str, Any] = {"markersize": 5.0, "markeredgecolor": "white", "zorder": 4}
+_CROSS: dict[str, Any] = {"zorder": 5, "label": "not converged"}
 _JUMP = 1.0  # α at which the optimum of noiseless labels jumps
 _NEAR = 0.005  # relative distance of the points on both sides of a jump
 _SURE = 3.0  # standard errors by which the optimum is out of reach
@@ -85,139 +86,98 @@ _FULL = Grid(
 _QUICK = Grid(_FULL.panels[1:2], _spaced(4), _spaced(9), {"spiked": 7}, size=1000, runs=4)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A point of a curve, which is that of an attention, of the Bayes optimum, or of what algorithms reach.
-
-    `alpha` is infinite where the row is the least population risk, or its infimum. Only learners have ridges
-    and maybe a `warning`, which says why the risk is an approximation. Rows with a
-    `size` are experiments: the mean over `runs` datasets with `√(ND) = size`, and as error their standard deviation.
-    """
-
-    task: str
-    nu: float
-    length: str
-    curve: str
-    alpha: float
-    risk: float
-    error: float
-    result: str
-    ridge_k: float | None = None
-    ridge_v: float | None = None
-    warning: str | None = None
-    size: int | None = None
-    runs: int | None = None
-
-
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure: curves, then experiments with the ridges that these found best."""
+def questions(quick: bool) -> list[AbstractTaskQuestion]:
+    """What can be asked at once; experiments, and points beside a jump, need the answers."""
     grid = _QUICK if quick else _FULL
-    rows = ask(curve, curves(grid), Row)
-    return [*rows, *ask(experiments, trials(grid, rows), Row)]
-
-
-def curves(grid: Grid) -> list[Curve]:
-    """Every curve; the max task, which is the slowest, first."""
-    learners = dict.fromkeys(ATTENTIONS, grid.alphas)
     return [
-        Curve(task, nu, LENGTH, name, alphas, 0 if name == BAYES else grid.log2_points[task])
+        *(each for pair in learners(grid) for each in pair),
+        *(Thresholds(task, nu, LENGTH) for task, nu in grid.panels),
+        *(Optimal(task, nu, LENGTH, a) for task, nu in grid.panels for a in grid.optimal_alphas),
+    ]
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure, each a point of a curve: of an attention, the Bayes optimum, or what algorithms reach.
+
+    `alpha` is infinite where the row is the least population risk, or its infimum. Only learners have ridges and maybe
+    a `warning`, which says why the risk is an approximation. Rows with a `size` are experiments: the mean over `runs`
+    datasets with `√(ND) = size`, and as error their standard deviation.
+    """
+    grid = _QUICK if quick else _FULL
+    ask(questions(quick))
+    learned = [row for pair in learners(grid) for row in _learned(*ask(pair))]
+    optima = [row for task, nu in grid.panels for row in optimum(task, nu, grid, ask)]
+    return [*learned, *optima, *experiments(grid, learned, ask)]
+
+
+def learners(grid: Grid) -> list[tuple[LearningCurve, Population]]:
+    """The curve of each attention and its limit of infinite data; the max task, which is the slowest, first."""
+    return [
+        (
+            LearningCurve(task, nu, LENGTH, name, grid.alphas, grid.log2_points[task]),
+            Population(task, nu, LENGTH, name),
+        )
         for task, nu in grid.panels[::-1]
-        for name, alphas in {**learners, BAYES: grid.optimal_alphas}.items()
+        for name in ATTENTIONS
     ]
 
 
-def curve(asked: Curve) -> list[Row]:
-    """The points of one."""
-    return optimum(asked) if asked.attention == BAYES else learned(asked)
-
-
-@dataclass(frozen=True)
-class Trial(Question):
-    """Learners, each with its ridges `r_k` and `r_v`, on `runs` datasets of one `alpha` and with `√(ND)` of `size`."""
-
-    alpha: float
-    learners: tuple[tuple[str, float, float], ...]
-    size: int
-    runs: int
-
-
-def trials(grid: Grid, rows: Sequence[Row]) -> list[Trial]:
-    """Experiments at every second α, with the ridges that the theory found best."""
-    asked = []
-    for task, nu in grid.panels:
-        for alpha in grid.alphas[1::2]:
-            theory = [row for row in rows if (row.task, row.nu, row.alpha) == (task, nu, alpha)]
-            learners = tuple(
-                (row.curve, row.ridge_k, row.ridge_v)
-                for row in theory
-                if row.ridge_k is not None and row.ridge_v is not None
-            )
-            asked.append(
-                Trial(task, nu, LENGTH, "experiment", alpha, learners, grid.size, grid.runs)
-            )
-    return asked
-
-
-def experiments(trial: Trial) -> list[Row]:
-    """Empirical risk minimisation on drawn datasets, which all learners share."""
-    dim = round(trial.size / trial.alpha**0.5)
-    fits: dict[str, list[ERMFit]] = {name: [] for name, *_ in trial.learners}
-    for seed in range(trial.runs):
-        key = jax.random.key(seed)
-        data = sample(trial.problem, key, round(trial.alpha * dim), dim, jnp.float32)
-        for name, r_k, r_v in trial.learners:
-            fits[name].append(fit_erm(data, get_attention(name), Ridge(r_k, r_v)))
-    return [
-        replace(_measured(trial, name, fits[name]), ridge_k=r_k, ridge_v=r_v)
-        for name, r_k, r_v in trial.learners
-    ]
-
-
-def _measured(trial: Trial, curve: str, fits: Sequence[ERMFit]) -> Row:
-    """Mean and standard deviation over the datasets."""
-    risks = [float(fit.test_risk) for fit in fits]
-    failed = [fit.result for fit in fits if not fit.converged]
-    spread = Estimate(float(np.mean(risks)), float(np.std(risks, ddof=1)))
-    row = _row(trial, curve, trial.alpha, spread, failed[0] if failed else CONVERGED)
-    return replace(row, size=trial.size, runs=trial.runs)
-
-
-def learned(question: Curve) -> list[Row]:
+def _learned(curve: list[Record], limit: Record) -> list[Row]:
     """Test risks with the best ridges, and the limit of infinite data."""
-    task, student = question.problem, get_attention(question.attention)
-    limit = population_minimum(task, student)
-    reached = CONVERGED if limit.attained else INFIMUM
-    rows = [_row(question, question.attention, inf, limit.risk, reached)]
-    start: Ridge | None = None
-    for alpha in sorted(question.alphas, reverse=True):
-        found = tuned_erm_asymptotics(task, student, alpha, 0, question.log2_points, start)
-        row = _row(question, question.attention, alpha, found.test_risk, found.result)
-        r_k, r_v = float(found.ridge.k), float(found.ridge.v)
-        rows.append(replace(row, ridge_k=r_k, ridge_v=r_v, warning=found.warning))
-        start = found.ridge if found.converged else None
+    name = limit["attention"]
+    rows = [_row(limit, name, inf, limit["risk"], limit["risk_error"], limit["result"])]
+    for each in curve:
+        risk = each["alpha"], each["test_risk"], each["test_risk_error"], each["result"]
+        others = {column: each[column] for column in ("ridge_k", "ridge_v", "warning")}
+        rows.append(_row(limit, name, *risk, **others))
     return rows
 
 
-def optimum(question: Curve) -> list[Row]:
+def optimum(task: str, nu: float, grid: Grid, ask: Ask) -> list[Row]:
     """The Bayes optimum and what algorithms reach, also next to where these jump."""
-    task = question.problem
-    jumps = [_JUMP, optimal_thresholds(task).algorithmic]
-    sides = [float(jump) * (1 + side) for jump in jumps if jump for side in (-_NEAR, _NEAR)]
+    (thresholds,) = ask([Thresholds(task, nu, LENGTH)])
+    jumps = [_JUMP, thresholds["algorithmic"]]
+    sides = [jump * (1 + side) for jump in jumps if jump for side in (-_NEAR, _NEAR)]
+    alphas = sorted({*grid.optimal_alphas, *sides})
     rows = []
-    for alpha in sorted({*question.alphas, *sides}):
-        found = optimal_asymptotics(task, alpha)
-        rows.append(_branch(question, BAYES, alpha, found.optimum))
-        rows.append(_branch(question, REACHABLE, alpha, found.reachable))
+    for found in ask(Optimal(task, nu, LENGTH, alpha) for alpha in alphas):
+        for curve, name in ((BAYES, "risk"), (REACHABLE, "reachable_risk")):
+            risk = found[name], found[f"{name}_error"]
+            rows.append(_row(found, curve, found["alpha"], *risk, found["result"]))
     return rows
 
 
-def _branch(question: Question, curve: str, alpha: float, point: FixedPoint) -> Row:
-    return _row(question, curve, alpha, point.risk, point.result)
+def experiments(grid: Grid, learned: Sequence[Row], ask: Ask) -> list[Row]:
+    """Empirical risk minimisation at every second α, with the ridges that the theory found best."""
+    tuned = [row for row in learned if row.alpha in grid.alphas[1::2]]
+    trials = [[_trial(row, seed, grid.size) for seed in range(grid.runs)] for row in tuned]
+    found = iter(ask(trial for runs in trials for trial in runs))
+    rows = []
+    for row, runs in zip(tuned, trials, strict=True):
+        fits = [next(found) for _ in runs]
+        risks = [fit["test_risk"] for fit in fits]
+        failed = [fit["result"] for fit in fits if not fit["converged"]]
+        result = failed[0] if failed else str(Result.CONVERGED)
+        mean, spread = float(np.mean(risks)), float(np.std(risks, ddof=1))
+        others = {"size": grid.size, "runs": grid.runs, "warning": None}
+        changed = {"risk": mean, "error": spread, "result": result, **others}
+        rows.append(Row(**vars(row) | changed))
+    return rows
 
 
-def _row(question: Question, curve: str, alpha: float, risk: Estimate, result: str) -> Row:
-    inputs = question.task, question.nu, question.length, curve, float(alpha)
-    return Row(*inputs, float(risk.value), float(risk.error), result)
+def _trial(row: Row, seed: int, size: int) -> Simulate:
+    ridges = row.ridge_k, row.ridge_v
+    dim = round(size / row.alpha**0.5)
+    where = row.task, row.nu, row.length
+    return Simulate(*where, row.curve, row.alpha, *ridges, dim, seed, "float32")
+
+
+def _row(
+    where: Record, curve: str, alpha: float, risk: float, error: float, result: str, **others: Any
+) -> Row:
+    absent = dict.fromkeys(("ridge_k", "ridge_v", "warning", "size", "runs"))
+    point = {"curve": curve, "alpha": alpha, "risk": risk, "error": error, "result": result}
+    return Row(**place(where), **point, **absent | others)
 
 
 def plot(rows: Sequence[Row]) -> Figure:
@@ -232,9 +192,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     first, last = (pick(row.alpha for row in rows if row.alpha < inf) for pick in (min, max))
     drawn[0].set(xscale="log", xlim=(first / 1.08, last * 1.08), ylim=(-0.02, 1.05))
     drawn[0].set_ylabel("test risk")
-    drawn[0].xaxis.set_major_locator(FixedLocator([0.3, 1.0, 3.0, 10.0]))
-    drawn[0].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    drawn[0].xaxis.set_minor_locator(NullLocator())
+    set_ticks(drawn[0].xaxis, [0.3, 1.0, 3.0, 10.0])
     figure.legend(handles=_legend(rows), loc="outside lower center", ncols=4)
     return figure
 
@@ -251,12 +209,13 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         alpha, risk = _smooth(curve)
         axes.add_line(_line(name).through(alpha, risk))
         axes.add_collection(_bars(name, curve))
-        axes.add_line(_dots(name, [row for row in curve if not row.warning], "full"))
-        axes.add_line(_dots(name, [row for row in curve if row.warning], "none"))
+        for fill, bad in (("full", False), ("none", True)):
+            shown = [row for row in curve if bool(row.warning) == bad]
+            axes.add_line(marks("o", line(name).colour, shown, markersize=2.4, fillstyle=fill))
         measured = [row for row in rows if row.curve == name and row.size is not None]
         axes.add_collection(_bars(name, measured))
-        axes.add_line(_squares(measured, line(name).colour))
-    axes.add_line(_crosses([(row.alpha, row.risk) for row in rows if _is_moving(row)]))
+        axes.add_line(marks("s", line(name).colour, measured, **_SQUARE))
+    axes.add_line(marks("x", INK, [r for r in rows if not is_converged(r.result)], **_CROSS))
 
 
 def _curve(rows: Sequence[Row], name: str) -> list[Row]:
@@ -287,28 +246,10 @@ def _draw_optimum(axes: Axes, best: Sequence[Row], reached: Sequence[Row]) -> No
     axes.add_line(_REACHED.through(alpha, risk))
 
 
-def _is_moving(row: Row) -> bool:
-    return row.result not in (CONVERGED, INFIMUM)
-
-
 def _bars(name: str, curve: Sequence[Row]) -> LineCollection:
     """One standard error up and down."""
     ends = [[(row.alpha, row.risk + side * row.error) for side in (-1, 1)] for row in curve]
     return LineCollection(ends, colors=line(name).colour, linewidths=0.8)
-
-
-def _dots(name: str, curve: Sequence[Row], fill: Any) -> Line2D:
-    """The computed points, white inside where replica symmetry fails."""
-    x, y = np.reshape([(row.alpha, row.risk) for row in curve], (-1, 2)).T
-    shape: dict[str, Any] = {"marker": "o", "markersize": 2.4, "fillstyle": fill}
-    return Line2D(x, y, color=line(name).colour, linestyle="none", **shape)
-
-
-def _squares(rows: Sequence[Row], colour: str, label: str = "") -> Line2D:
-    """The experiments."""
-    x, y = np.reshape([(row.alpha, row.risk) for row in rows], (-1, 2)).T
-    shape: dict[str, Any] = {"marker": "s", "markersize": 5.0, "markeredgecolor": "white"}
-    return Line2D(x, y, color=colour, linestyle="none", zorder=4, label=label, **shape)
 
 
 def _is_hard(best: Row, reached: Row) -> bool:
@@ -324,12 +265,6 @@ def _limit_style(name: str) -> dict[str, Any]:
     return {"color": line(name).colour, "linestyle": _LIMITS[name], "linewidth": 0.9}
 
 
-def _crosses(places: Sequence[tuple[float, float]]) -> Line2D:
-    """Where the iteration has not converged."""
-    x, y = np.reshape(places, (-1, 2)).T
-    return Line2D(x, y, color=INK, marker="x", linestyle="none", zorder=5, label="not converged")
-
-
 def _legend(rows: Sequence[Row]) -> list[Line2D]:
     learners = [_line(name).through() for name in ATTENTIONS]
     limits = [
@@ -338,5 +273,7 @@ def _legend(rows: Sequence[Row]) -> list[Line2D]:
     ]
     handles = [*learners, *limits, _OPTIMUM.through(), _REACHED.through()]
     sizes = sorted({row.size for row in rows if row.size is not None})
-    handles += [_squares([], GREY, rf"experiment, $\sqrt{{ND}} = {size}$") for size in sizes]
-    return [*handles, _crosses([])] if any(map(_is_moving, rows)) else handles
+    labels = [rf"experiment, $\sqrt{{ND}} = {size}$" for size in sizes]
+    handles += [marks("s", GREY, label=label, **_SQUARE) for label in labels]
+    converged = all(is_converged(row.result) for row in rows)
+    return handles if converged else [*handles, marks("x", INK, **_CROSS)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -11,12 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...attention import get_attention
 from ...flow.flow import gradient_flow, random_starts
 from ...population.overlaps import Overlaps
-from .asking import Asking
-from .rows import Question
-from .style import GREY, INK, Line, line
+from ..questions import AbstractAttentionQuestion, Record
+from .rows import Ask, Row, joined
+from .style import GREY, INK, Line, line, marks
 
 STEM = "figure4"
 
@@ -44,6 +43,7 @@ SHOWN = {
 }
 TASKS = ("spiked", "max")
 RUNS, SIZE = 20, 0.1
+_UNCONVERGED = "unconverged runs"
 _WIDTHS = {"softmax": 2.4, "linear": 1.2}
 
 _Grid = dict[str, tuple[float, ...]]
@@ -57,49 +57,49 @@ _ACCURACY = {"softmax": 1e-2, "linear": 1e-4}
 
 
 @dataclass(frozen=True)
-class Row:
-    """One order parameter at the end: mean, lowest and highest of the runs, and the range that they started in."""
+class Ends(AbstractAttentionQuestion):
+    """Order parameters at the ends of many runs: mean, lowest and highest, and the range that they started in."""
 
-    task: str
-    nu: float
-    length: str
-    attention: str
-    parameter: str
-    mean: float
-    low: float
-    high: float
-    start_low: float
-    start_high: float
-    runs: int
-    unconverged: int
+    kind: ClassVar[str] = "flow ends"
+    package: ClassVar[str] = "flow"
+
+    def answer(self) -> list[Record]:
+        starts = random_starts(jax.random.key(0), RUNS, SIZE)
+        accuracy = _ACCURACY[self.attention]
+        flow = gradient_flow(self.problem, self.student, starts, [_TIME], accuracy=accuracy)
+        counts = {"runs": RUNS, "unconverged": int(np.sum(~np.asarray(flow.converged)))}
+        begin, end = _parameters(starts), _parameters(flow.end)
+        return [
+            {
+                "parameter": name,
+                "mean": float(np.mean(end[name])),
+                "low": float(np.min(end[name])),
+                "high": float(np.max(end[name])),
+                "start_low": float(np.min(begin[name])),
+                "start_high": float(np.max(begin[name])),
+                **counts,
+            }
+            for name in end
+        ]
 
 
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure."""
-    return ask(ends, questions(_QUICK_NU if quick else _NU), Row)
+def questions(quick: bool) -> list[Ends]:
+    """What the figure asks."""
+    return ends(_QUICK_NU if quick else _NU)
 
 
-def questions(grid: _Grid) -> list[Question]:
+def ends(grid: _Grid) -> list[Ends]:
     """Each attention on each task; softmax on the max task, which is the slowest, first."""
     return [
-        Question(task, nu, LENGTH, name)
+        Ends(task, nu, LENGTH, name)
         for name, task in product(ATTENTIONS, TASKS[::-1])
         for nu in sorted(grid[task], reverse=True)
     ]
 
 
-def ends(question: Question) -> list[Row]:
-    """The order parameters of all runs at one point."""
-    starts = random_starts(jax.random.key(0), RUNS, SIZE)
-    student, accuracy = get_attention(question.attention), _ACCURACY[question.attention]
-    flow = gradient_flow(question.problem, student, starts, [_TIME], accuracy=accuracy)
-    counts = RUNS, int(np.sum(~flow.converged))
-    begin, end = _parameters(starts), _parameters(flow.end)
-    inputs = question.task, question.nu, question.length, question.attention
-    return [
-        Row(*inputs, name, *_summary(end[name]), *_summary(begin[name])[1:], *counts)
-        for name in end
-    ]
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure."""
+    return joined(questions(quick), ask)
 
 
 def _parameters(overlaps: Overlaps) -> dict[str, Any]:
@@ -109,14 +109,10 @@ def _parameters(overlaps: Overlaps) -> dict[str, Any]:
         "m_kv": overlaps.m_kv,
         "m_vk": overlaps.m_vk,
         "m_vv": overlaps.m_vv,
-        "R_kk": residual[0, 0],
-        "R_kv": residual[0, 1],
-        "R_vv": residual[1, 1],
+        "R_kk": residual[..., 0, 0],
+        "R_kv": residual[..., 1, 0],
+        "R_vv": residual[..., 1, 1],
     }
-
-
-def _summary(values: Any) -> tuple[float, float, float]:
-    return float(np.mean(values)), float(np.min(values)), float(np.max(values))
 
 
 def plot(rows: Sequence[Row]) -> Figure:
@@ -147,7 +143,8 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         axes.fill_between(nu, low, high, color=line(name).colour, alpha=0.25, linewidth=0.0)
         axes.add_line(_line(name).through(nu, mean))
         axes.plot(nu, mean, ".", color=line(name).colour)
-        axes.add_line(_crosses([(row.nu, row.mean) for row in curve if row.unconverged]))
+        moving = [row for row in curve if row.unconverged]
+        axes.add_line(marks("x", INK, moving, ("nu", "mean"), label=_UNCONVERGED))
         axes.set_xlim(-0.05 * curve[-1].nu, 1.05 * curve[-1].nu)
     axes.locator_params(axis="y", nbins=5)
 
@@ -164,15 +161,9 @@ def _bar(low: float, high: float, label: str = "") -> Line2D:
     )
 
 
-def _crosses(places: Sequence[tuple[float, float]]) -> Line2D:
-    """Where not every run has come to rest."""
-    x, y = np.reshape(places, (-1, 2)).T
-    return Line2D(x, y, color=INK, marker="x", linestyle="none", label="unconverged runs")
-
-
 def _legend(rows: Sequence[Row]) -> list[Line2D]:
     starts = _bar(0.0, 0.0, "starts, lowest to highest")
     handles = [*(_line(name).through() for name in ATTENTIONS), starts]
     if all(row.unconverged == 0 for row in rows):
         return handles
-    return [*handles, _crosses([])]
+    return [*handles, marks("x", INK, label=_UNCONVERGED)]

@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...attention import get_attention
-from ...flow.landscape import Stationary, mismatched_minimum
+from ...flow.landscape import mismatched_minimum
 from ...population import population_minimum
-from .asking import Asking
-from .rows import Question
+from ..questions import AbstractAttentionQuestion, Record
+from .rows import Ask, Row, joined
 from .style import INK, WIDTH, Line, line, smooth
 
 STEM = "figure5"
@@ -55,68 +54,52 @@ _MARKS = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """One of the two points, and what the Hessian says of it; `kind` is that of `Stationary`, or that it escapes."""
+class Minima(AbstractAttentionQuestion):
+    """The well-matched and the mismatched point: `kind` is that of `Stationary`, or that the flow escapes."""
 
-    task: str
-    nu: float
-    length: str
-    attention: str
-    point: str
-    risk: float
-    error: float
-    kind: str
-    lowest_eigenvalue: float | None
-    bias: float | None
-    m_kk: float
-    m_kv: float
-    m_vk: float
-    m_vv: float
-    q_kk: float
-    q_kv: float
-    q_vv: float
+    kind: ClassVar[str] = "well-matched and mismatched"
+    package: ClassVar[str] = "flow"
+
+    def answer(self) -> list[Record]:
+        well = population_minimum(self.problem, self.student)
+        trap = mismatched_minimum(self.problem, self.student, well)
+        lowest = float(trap.eigenvalues[0]) if len(trap.eigenvalues) else None
+        return [
+            _record(WELL, well, "minimum" if well.attained else "not attained", None),
+            _record(MIS, trap, ESCAPED if trap.matched else trap.kind, lowest),
+        ]
 
 
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure."""
-    asked = questions(_QUICK_ATTENTIONS, _QUICK_NU) if quick else questions(ATTENTIONS, _NU)
-    return ask(points, asked, Row)
+def _record(point: str, found: Any, kind: str, lowest: float | None) -> Record:
+    return {
+        "point": point,
+        "risk": float(found.risk.value),
+        "error": float(found.risk.error),
+        "kind": kind,
+        "lowest_eigenvalue": lowest,
+        "bias": float(found.attention.bias) if found.attention.free_bias else None,
+        **found.overlaps.as_dict(),
+    }
 
 
-def questions(attentions: Sequence[str], grid: _Grid) -> list[Question]:
+def questions(quick: bool) -> list[Minima]:
+    """What the figure asks."""
+    return minima(_QUICK_ATTENTIONS, _QUICK_NU) if quick else minima(ATTENTIONS, _NU)
+
+
+def minima(attentions: Sequence[str], grid: _Grid) -> list[Minima]:
     """Each attention on each task, the slower task first."""
     return [
-        Question(task, nu, LENGTH, name)
+        Minima(task, nu, LENGTH, name)
         for task in TASKS[::-1]
         for name in attentions
         for nu in sorted(grid[task], reverse=True)
     ]
 
 
-def points(question: Question) -> list[Row]:
-    """The well-matched and the mismatched point of one attention."""
-    student = get_attention(question.attention)
-    well = population_minimum(question.problem, student)
-    swapped = mismatched_minimum(question.problem, student, well)
-    return [
-        _row(question, WELL, well, "minimum" if well.attained else "not attained", None),
-        _row(question, MIS, swapped, _outcome(swapped), _lowest(swapped)),
-    ]
-
-
-def _outcome(found: Stationary) -> str:
-    return ESCAPED if found.matched else found.kind
-
-
-def _lowest(found: Stationary) -> float | None:
-    return float(found.eigenvalues[0]) if len(found.eigenvalues) else None
-
-
-def _row(question: Question, point: str, found: Any, kind: str, lowest: float | None) -> Row:
-    inputs = question.task, question.nu, question.length, question.attention
-    risk = float(found.risk.value), float(found.risk.error)
-    bias = float(found.attention.bias) if found.attention.free_bias else None
-    return Row(*inputs, point, *risk, kind, lowest, bias, **found.overlaps.as_dict())
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure."""
+    return joined(questions(quick), ask)
 
 
 def plot(rows: Sequence[Row]) -> Figure:

@@ -1,21 +1,17 @@
 """Figure 6: the test risk after learning over the plane of the two ridges."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ...attention import get_attention
-from ...learning import ERMAsymptotics, Ridge, erm_asymptotics
-from ...learning.tuning import tuned_erm_asymptotics
-from .asking import Asking
-from .rows import Question
-from .style import INK, WIDTH
+from ..questions import ERM, LearningCurve, Record, is_converged
+from .rows import Ask, Row, place
+from .style import INK, WIDTH, marks
 
 STEM = "figure6"
 
@@ -30,10 +26,11 @@ all, share one colour.
 
 TASK, NU, LENGTH = "spiked", 2.0, "3"
 ATTENTIONS = ("softmax", "linear")
-CONVERGED = "converged"
 
 _WORST = 1.2
 _LEVELS = np.linspace(0.4, _WORST, 17)
+_STAR: dict[str, Any] = {"markersize": 9, "markeredgecolor": INK, "zorder": 5}
+_CROSS = _STAR | {"markersize": 4}
 _MAP = "cividis"  # the same to colour-blind readers
 
 
@@ -49,67 +46,56 @@ _FULL = Grid((1.0, 2.0, 8.0), tuple(np.geomspace(0.03, 100.0, 9).tolist()), 7)
 _QUICK = Grid((4.0,), tuple(np.geomspace(0.1, 30.0, 3).tolist()), 7)
 
 
-@dataclass(frozen=True)
-class Plane(Question):
-    """The plane of one attention at one `alpha`, over all pairs of these ridges."""
-
-    alpha: float
-    ridges: tuple[float, ...]
-    log2_points: int
+def questions(quick: bool) -> list[ERM]:
+    """What can be asked at once: tuning starts from the best point of a plane."""
+    return [each for plane in planes(_QUICK if quick else _FULL) for each in plane]
 
 
-@dataclass(frozen=True)
-class Row:
-    """A point of a plane; `tuned` is the one where tuning ends. `warning` says why the risk is approximate."""
-
-    task: str
-    nu: float
-    length: str
-    attention: str
-    alpha: float
-    ridge_k: float
-    ridge_v: float
-    tuned: bool
-    risk: float
-    error: float
-    result: str
-    warning: str | None
-
-
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure."""
-    grid = _QUICK if quick else _FULL
-    return ask(points, planes(grid), Row)
-
-
-def planes(grid: Grid) -> list[Plane]:
-    """A plane for each attention and `alpha`."""
+def planes(grid: Grid) -> list[list[ERM]]:
+    """For each `alpha` and attention, all pairs of ridges."""
     return [
-        Plane(TASK, NU, LENGTH, name, alpha, grid.ridges, grid.log2_points)
+        [ERM(TASK, NU, LENGTH, name, alpha, k, v, grid.log2_points) for k, v in pairs]
         for alpha in grid.alphas
         for name in ATTENTIONS
+        for pairs in [list(product(grid.ridges, repeat=2))]
     ]
 
 
-def points(asked: Plane) -> list[Row]:
-    """The points of one plane, and at the end the one where tuning ends."""
-    task, student = asked.problem, get_attention(asked.attention)
-    rows = [
-        _row(asked, erm_asymptotics(task, student, asked.alpha, Ridge(k, v), 0, asked.log2_points))
-        for k in asked.ridges
-        for v in asked.ridges
-    ]
-    best = min(rows, key=lambda row: (row.result != CONVERGED, row.risk))
-    start = Ridge(best.ridge_k, best.ridge_v)
-    tuned = tuned_erm_asymptotics(task, student, asked.alpha, 0, asked.log2_points, start)
-    return [*rows, _row(asked, tuned, tuned=True)]
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The points of each plane, and after them the one where tuning ends.
+
+    `warning` says why a risk is an approximation.
+    """
+    ask(questions(quick))
+    found = [ask(plane) for plane in planes(_QUICK if quick else _FULL)]
+    tuned = ask(map(_tuning, found))
+    rows = []
+    for plane, ends in zip(found, tuned, strict=True):
+        rows += [_row(point, point, tuned=False) for point in plane]
+        rows += [_row(plane[0], end, tuned=True) for end in ends]
+    return rows
 
 
-def _row(asked: Plane, found: ERMAsymptotics, tuned: bool = False) -> Row:
-    inputs = asked.task, asked.nu, asked.length, asked.attention, asked.alpha
-    ridge = float(found.ridge.k), float(found.ridge.v)
-    risk = float(found.test_risk.value), float(found.test_risk.error)
-    return Row(*inputs, *ridge, tuned, *risk, found.result, found.warning)
+def _tuning(plane: Sequence[Record]) -> LearningCurve:
+    """From the best point of a plane."""
+    best = min(plane, key=lambda point: (not point["converged"], point["test_risk"]))
+    where = best["task"], best["nu"], best["length"], best["attention"], (best["alpha"],)
+    return LearningCurve(*where, best["log2_points"], (best["ridge_k"], best["ridge_v"]))
+
+
+def _row(where: Record, found: Record, tuned: bool) -> Row:
+    return Row(
+        **place(where),
+        attention=where["attention"],
+        alpha=where["alpha"],
+        ridge_k=found["ridge_k"],
+        ridge_v=found["ridge_v"],
+        tuned=tuned,
+        risk=found["test_risk"],
+        error=found["test_risk_error"],
+        result=found["result"],
+        warning=found["warning"] or None,
+    )
 
 
 def plot(rows: Sequence[Row]) -> Figure:
@@ -139,23 +125,18 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> Any:
     unstable = np.array([float(row.warning is not None) for row in grid]).reshape(k.size, v.size).T
     if unstable.any():
         axes.contourf(k, v, unstable, [0.5, 1.5], colors="none", hatches=["////"])
-    axes.add_line(_marks("*", [row for row in rows if row.tuned]))
-    axes.add_line(_marks("x", [row for row in rows if row.result != CONVERGED]))
+    ridges = ("ridge_k", "ridge_v")
+    axes.add_line(marks("*", "white", [r for r in rows if r.tuned], ridges, **_STAR))
+    failed = [row for row in rows if not is_converged(row.result)]
+    axes.add_line(marks("x", "white", failed, ridges, **_CROSS))
     axes.set(xscale="log", yscale="log")
     return colours
 
 
-def _marks(marker: str, rows: Sequence[Row] = (), label: str = "") -> Line2D:
-    x, y = np.reshape([(row.ridge_k, row.ridge_v) for row in rows], (-1, 2)).T
-    size = 9 if marker == "*" else 4
-    shape: dict[str, Any] = {"marker": marker, "markersize": size, "markeredgecolor": INK}
-    return Line2D(x, y, color="white", linestyle="none", label=label, zorder=5, **shape)
-
-
 def _legend(rows: Sequence[Row]) -> list[Any]:
-    handles: list[Any] = [_marks("*", label="tuned ridges")]
+    handles: list[Any] = [marks("*", "white", label="tuned ridges", **_STAR)]
     if any(row.warning for row in rows):
         handles.append(Patch(facecolor="none", hatch="////", label="replica symmetry fails"))
-    if any(row.result != CONVERGED for row in rows):
-        handles.append(_marks("x", label="not converged"))
+    if not all(is_converged(row.result) for row in rows):
+        handles.append(marks("x", "white", label="not converged", **_CROSS))
     return handles

@@ -1,22 +1,18 @@
 """Figure 7: what every attention of the catalogue learns from finite data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from ..._rows import BAYES
 from ...attention import CATALOGUE, get_attention
-from ...learning import ERMAsymptotics, optimal_asymptotics
-from ...learning.tuning import tuned_erm_asymptotics
-from .asking import Asking
-from .rows import Curve, Question
-from .style import BAYES_LINE, INK, WIDTH, line, smooth
+from ..questions import AbstractTaskQuestion, LearningCurve, Optimal, Record, is_converged
+from .rows import Ask, Row, place
+from .style import BAYES_LINE, INK, WIDTH, line, marks, set_ticks, smooth
 
 STEM = "figure7"
 
@@ -32,11 +28,10 @@ approximate.
 
 TASK, NU = "spiked", 5.0
 LENGTHS = ("3", "10")
-CONVERGED = "converged"
+_CROSS: dict[str, Any] = {"markersize": 4, "label": "not converged"}
 
-# They ignore the scale of their scores, so that their empirical risk with a ridge has no minimum.
-SCALELESS = ("relu", "relu2", "hardmax")
-ATTENTIONS = tuple(name for name in CATALOGUE if name not in SCALELESS)
+# Without sensitivity to the scale of scores, an empirical risk with a ridge has no minimum.
+ATTENTIONS = tuple(name for name in CATALOGUE if get_attention(name).is_scale_sensitive)
 
 
 class Grid(NamedTuple):
@@ -56,73 +51,54 @@ _FULL = Grid(
 _QUICK = Grid(("softmax", "linear"), {"3": (1.0, 4.0, 16.0)}, {"3": 7})
 
 
-@dataclass(frozen=True)
-class Row:
-    """A point of a curve, which is that of an attention or of the Bayes optimum, which has no ridges.
+def questions(quick: bool) -> list[AbstractTaskQuestion]:
+    """What the figure asks."""
+    grid = _QUICK if quick else _FULL
+    return [*curves(grid), *(each for asked in optima(grid) for each in asked)]
+
+
+def curves(grid: Grid) -> list[LearningCurve]:
+    """All attentions in both panels, the longer sequences first."""
+    return [
+        LearningCurve(TASK, NU, length, name, alphas, grid.log2_points[length])
+        for length, alphas in reversed(grid.alphas.items())
+        for name in grid.attentions
+    ]
+
+
+def optima(grid: Grid) -> list[list[Optimal]]:
+    """The Bayes optimum in both panels."""
+    return [
+        [Optimal(TASK, NU, length, a) for a in alphas] for length, alphas in grid.alphas.items()
+    ]
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure, each a point of the curve of an attention or of the Bayes optimum, without ridges.
 
     `warning` says why the risk is an approximation, if it is one.
     """
-
-    task: str
-    nu: float
-    length: str
-    attention: str
-    alpha: float
-    risk: float
-    error: float
-    result: str
-    warning: str | None = None
-    ridge_k: float | None = None
-    ridge_v: float | None = None
+    grid = _QUICK if quick else _FULL
+    ask(questions(quick))
+    rows = []
+    for asked in curves(grid):
+        (found,) = ask([asked])
+        rows += [_row(asked.inputs, asked.name, each, "test_risk") for each in found]
+    return rows + [_row(each, BAYES, each, "risk") for asked in optima(grid) for each in ask(asked)]
 
 
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure."""
-    return ask(curve, curves(_QUICK if quick else _FULL), Row)
-
-
-def curves(grid: Grid) -> list[Curve]:
-    """All curves of both panels, the longer sequences first."""
-    return [
-        Curve(TASK, NU, length, name, alphas, grid.log2_points[length])
-        for length, alphas in reversed(grid.alphas.items())
-        for name in (*grid.attentions, BAYES)
-    ]
-
-
-def curve(asked: Curve) -> list[Row]:
-    """The points of one."""
-    return optimum(asked) if asked.attention == BAYES else learned(asked)
-
-
-def learned(question: Curve) -> list[Row]:
-    """Test risks with the best ridges, from many data to few."""
-    task, student = question.problem, get_attention(question.attention)
-    rows, start = [], None
-    for alpha in sorted(question.alphas, reverse=True):
-        found = tuned_erm_asymptotics(task, student, alpha, 0, question.log2_points, start)
-        rows.append(_row(question, alpha, found))
-        start = found.ridge if found.converged else None
-    return rows
-
-
-def _row(question: Question, alpha: float, found: ERMAsymptotics) -> Row:
-    inputs = question.task, question.nu, question.length, question.attention, alpha
-    risk = float(found.test_risk.value), float(found.test_risk.error)
-    ridge = float(found.ridge.k), float(found.ridge.v)
-    return Row(*inputs, *risk, found.result, found.warning, *ridge)
-
-
-def optimum(question: Curve) -> list[Row]:
-    """The Bayes optimum."""
-    inputs = question.task, question.nu, question.length, BAYES
-    found = {
-        alpha: optimal_asymptotics(question.problem, alpha).optimum for alpha in question.alphas
-    }
-    return [
-        Row(*inputs, alpha, float(point.risk.value), float(point.risk.error), point.result)
-        for alpha, point in found.items()
-    ]
+def _row(where: Record, name: str, found: Record, risk: str) -> Row:
+    return Row(
+        **place(where),
+        attention=name,
+        alpha=found["alpha"],
+        risk=found[risk],
+        error=found[f"{risk}_error"],
+        result=found["result"],
+        warning=found.get("warning"),
+        ridge_k=found.get("ridge_k"),
+        ridge_v=found.get("ridge_v"),
+    )
 
 
 def plot(rows: Sequence[Row]) -> Figure:
@@ -136,9 +112,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     alphas = sorted({row.alpha for row in rows})
     panels[0].set(xscale="log", xlim=(alphas[0] / 1.1, alphas[-1] * 1.1), ylim=(-0.02, 1.1))
     panels[0].set_ylabel("test risk")
-    panels[0].xaxis.set_major_locator(FixedLocator(alphas))
-    panels[0].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    panels[0].xaxis.set_minor_locator(NullLocator())
+    set_ticks(panels[0].xaxis, alphas)
     figure.legend(handles=_legend(rows), loc="outside right upper")
     return figure
 
@@ -146,42 +120,29 @@ def plot(rows: Sequence[Row]) -> Figure:
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     for name in (*ATTENTIONS[::-1], BAYES):
         curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.alpha)
-        settled = [row for row in curve if row.result == CONVERGED]
+        settled = [row for row in curve if is_converged(row.result)]
         if not settled:
             continue
         style = BAYES_LINE if name == BAYES else line(name)._replace(width=1.3)
         x, y = smooth([np.log(row.alpha) for row in settled], [row.risk for row in settled])
         axes.add_line(style.through(np.exp(x), y))
         if name != BAYES:
-            axes.add_line(_dots(style.colour, [row for row in settled if not row.warning], "full"))
-            axes.add_line(_dots(style.colour, [row for row in settled if row.warning], "none"))
-    axes.add_line(_crosses([row for row in rows if row.result != CONVERGED]))
-
-
-def _dots(colour: str, curve: Sequence[Row], fill: Any) -> Line2D:
-    x, y = np.reshape([(row.alpha, row.risk) for row in curve], (-1, 2)).T
-    shape: dict[str, Any] = {"marker": "o", "markersize": 3.0, "fillstyle": fill}
-    return Line2D(x, y, color=colour, linestyle="none", **shape)
-
-
-def _crosses(rows: Sequence[Row]) -> Line2D:
-    """Where the iteration has not converged."""
-    x, y = np.reshape([(row.alpha, row.risk) for row in rows], (-1, 2)).T
-    return Line2D(
-        x, y, color=INK, marker="x", markersize=4, linestyle="none", label="not converged"
-    )
+            for fill, bad in (("full", False), ("none", True)):
+                shown = [row for row in settled if bool(row.warning) == bad]
+                axes.add_line(marks("o", style.colour, shown, markersize=3.0, fillstyle=fill))
+    axes.add_line(marks("x", INK, [r for r in rows if not is_converged(r.result)], **_CROSS))
 
 
 def _legend(rows: Sequence[Row]) -> list[Line2D]:
     """The attentions, best first: by their risk with the most data, at the largest length."""
     last = max(LENGTHS.index(row.length) for row in rows)
     ends = {
-        row.attention: (row.result != CONVERGED, row.risk)
+        row.attention: (not is_converged(row.result), row.risk)
         for row in sorted(rows, key=lambda row: row.alpha)
         if row.length == LENGTHS[last]
     }
     names = sorted((name for name in ends if name != BAYES), key=lambda name: ends[name])
     handles = [BAYES_LINE.through(), *(line(name)._replace(width=1.3).through() for name in names)]
-    if any(row.result != CONVERGED for row in rows):
-        handles.append(_crosses([]))
+    if not all(is_converged(row.result) for row in rows):
+        handles.append(marks("x", INK, **_CROSS))
     return handles

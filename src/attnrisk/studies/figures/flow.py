@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...attention import Softmax
-from ...flow.flow import Flow, gradient_flow, random_starts
+from ...flow.flow import gradient_flow, random_starts
 from ...population import bayes_risk
-from ...population.overlaps import Overlaps
+from ...population.overlaps import swapped
 from ...tasks import SpikedSLR
-from .asking import Asking
+from ..questions import AbstractQuestion, Record, is_converged
+from .rows import Ask, Row
 from .style import GREY, INK
 
 STEM = "flow"
@@ -43,76 +44,53 @@ _BEYOND = 3.0  # times the end of the slower run, to see that nothing moves
 
 
 @dataclass(frozen=True)
-class Row:
-    """A run, how and when it ended, and what it was at some time."""
+class Runs(AbstractQuestion):
+    """Both runs, at so many times whose logarithms are evenly spaced: how and when each ended, and its path."""
 
-    start: str
-    result: str
-    end_time: float
-    bayes_risk: float
-    time: float
-    risk: float
-    risk_error: float
-    m_kk: float
-    m_kv: float
-    m_vk: float
-    m_vv: float
-    R_kk: float
-    R_kv: float
-    R_vv: float
-    gradient_norm: float
-
-
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure."""
-    return ask(records, [Runs(_QUICK_POINTS if quick else _POINTS)], Row)
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Both runs, at so many times."""
+    kind: ClassVar[str] = "flow"
+    package: ClassVar[str] = "flow"
 
     points: int
 
-    @property
-    def label(self) -> str:
-        """What someone who waits is told."""
-        return "flow"
-
-    @property
-    def compiled_with(self) -> tuple[Any, ...]:
-        """Nothing else shares its code."""
-        return ()
-
-
-def records(runs: Runs) -> list[Row]:
-    """Both runs at times whose logarithms are evenly spaced."""
-    times = np.geomspace(_FIRST, _LAST, runs.points)
-    task = SpikedSLR(NU, LENGTH)
-    random = jax.tree.map(lambda leaf: leaf[0], random_starts(jax.random.key(0), 1))
-    swapped = Overlaps(m_kv=1.0, m_vk=1.0, q_kk=1.0, q_vv=1.0)
-    starts = jax.tree.map(lambda *leaves: np.array(leaves, float), random, swapped)
-    flow = gradient_flow(task, Softmax(), starts, times)
-    numbers, bayes = _numbers(flow), float(bayes_risk(task))
-    return [
-        Row(
-            name,
-            str(flow.result[run]),
-            float(flow.end_time[run]),
-            bayes,
-            float(time),
-            *map(float, numbers[run, at]),
-        )
-        for run, name in enumerate(STARTS)
-        for at, time in enumerate(times)
-    ]
+    def answer(self) -> list[Record]:
+        times = np.geomspace(_FIRST, _LAST, self.points)
+        task = SpikedSLR(NU, LENGTH)
+        random = jax.tree.map(lambda leaf: leaf[0], random_starts(jax.random.key(0), 1))
+        starts = jax.tree.map(lambda *leaves: np.array(leaves, float), random, swapped())
+        flow = gradient_flow(task, Softmax(), starts, times)
+        at, residual = flow.overlaps, flow.overlaps.residual
+        numbers = {
+            "risk": flow.risk.value,
+            "risk_error": flow.risk.error,
+            **{name: getattr(at, name) for name in ("m_kk", "m_kv", "m_vk", "m_vv")},
+            "R_kk": residual[..., 0, 0],
+            "R_kv": residual[..., 1, 0],
+            "R_vv": residual[..., 1, 1],
+            "gradient_norm": flow.gradient_norm,
+        }
+        bayes = float(bayes_risk(task))
+        return [
+            {
+                "start": name,
+                "result": str(flow.result[run]),
+                "end_time": float(flow.end_time[run]),
+                "bayes_risk": bayes,
+                "time": float(time),
+                **{name: float(values[run, step]) for name, values in numbers.items()},
+            }
+            for run, name in enumerate(STARTS)
+            for step, time in enumerate(times)
+        ]
 
 
-def _numbers(flow: Flow) -> np.ndarray:
-    """What each run was at each time, in the order of a row."""
-    at, residual = flow.overlaps, flow.overlaps.residual
-    overlaps = at.m_kk, at.m_kv, at.m_vk, at.m_vv, *residual[[0, 0, 1], [0, 1, 1]]
-    return np.stack([flow.risk.value, flow.risk.error, *overlaps, flow.gradient_norm], -1)
+def questions(quick: bool) -> list[Runs]:
+    """What the figure asks."""
+    return [Runs(_QUICK_POINTS if quick else _POINTS)]
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure."""
+    return [Row(**each) for found in ask(questions(quick)) for each in found]
 
 
 def plot(rows: Sequence[Row]) -> Figure:
@@ -150,7 +128,7 @@ def _draw(axes: Axes, path: Sequence[Row], name: str, colour: str, dashes: Any) 
     times, values = [row.time for row in moving], [getattr(row, name) for row in moving]
     end = path[0].end_time, getattr(path[-1], name)
     axes.plot([*times, end[0]], [*values, end[1]], color=colour, linestyle=dashes, linewidth=1.5)
-    marker = "o" if path[0].result == "converged" else "x"
+    marker = "o" if is_converged(path[0].result) else "x"
     axes.plot(*end, color=colour, marker=marker, markersize=4, clip_on=False)
 
 

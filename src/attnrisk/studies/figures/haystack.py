@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..._rows import BAYES, FLOOR
-from .asking import Asking
-from .rows import Question, Row, answer
+from ..questions import AbstractTaskQuestion
+from .rows import Ask, Row, least, least_risks, with_bayes
 from .style import BAYES_LINE, GREY, Line, line, smooth
 
 STEM = "haystack"
@@ -52,18 +52,26 @@ _QUICK_LENGTHS = (2, 30, 10**6)
 _REFERENCE_LENGTHS = np.unique(np.geomspace(2, 10**6, 60).round().astype(int)).tolist()
 
 
-def compute(quick: bool, ask: Asking) -> list[Row]:
+def questions(quick: bool) -> list[AbstractTaskQuestion]:
+    """What the figure asks."""
+    return with_bayes(_curves(quick))
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    grid = (_QUICK_ATTENTIONS, _QUICK_LENGTHS) if quick else (ATTENTIONS, _LENGTHS)
-    return ask(answer, questions(*grid), Row)
+    return least_risks(ask, _curves(quick))
 
 
-def questions(attentions: Sequence[str], lengths: Sequence[int]) -> list[Question]:
+def _curves(quick: bool) -> list[AbstractTaskQuestion]:
+    return curves(_QUICK_ATTENTIONS, _QUICK_LENGTHS) if quick else curves(ATTENTIONS, _LENGTHS)
+
+
+def curves(attentions: Sequence[str], lengths: Sequence[int]) -> list[AbstractTaskQuestion]:
     """Each attention at each length and signal, long sequences first, and the references at many lengths."""
     asked = [(name, lengths) for name in attentions]
     asked += [(name, _REFERENCE_LENGTHS) for name in _REFERENCES]
     return [
-        Question("spiked", signal * log(length), str(length), name)
+        least("spiked", signal * log(length), str(length), name)
         for name, grid in asked
         for signal in SIGNALS
         for length in sorted(grid, reverse=True)

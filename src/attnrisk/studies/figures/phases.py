@@ -1,19 +1,15 @@
 """The phases of learning: where the Bayes optimum jumps, and where message passing does."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ..._results import Estimate
-from ..._rows import BAYES
-from ...learning import optimal_thresholds
-from .asking import Asking
-from .rows import Question
+from ..questions import Thresholds
+from .rows import Ask, Row, place
 from .style import GREY, INK, WIDTH, smooth
 
 STEM = "phases"
@@ -35,42 +31,19 @@ _QUICK_NU: _Grid = {"spiked": (1.0, 2.0, 5.0), "max": ()}
 _SHADE = "#ececec"
 
 
-@dataclass(frozen=True)
-class Row:
-    """The two thresholds in `α`, empty where there is no jump."""
-
-    task: str
-    nu: float
-    length: str
-    information: float | None
-    information_error: float | None
-    algorithmic: float | None
-    algorithmic_error: float | None
-
-
-def compute(quick: bool, ask: Asking) -> list[Row]:
-    """The rows of the figure."""
+def questions(quick: bool) -> list[Thresholds]:
+    """What the figure asks."""
     grid = _QUICK_NU if quick else _NU
-    asked = [Question(task, nu, LENGTH, BAYES) for task in TASKS[::-1] for nu in grid[task]]
-    return ask(thresholds, asked, Row)
+    return [Thresholds(task, nu, LENGTH) for task in TASKS[::-1] for nu in grid[task]]
 
 
-def thresholds(question: Question) -> list[Row]:
-    """Both thresholds of one task, as one row."""
-    found = optimal_thresholds(question.problem)
-    numbers = *_numbers(found.information), *_numbers(found.algorithmic)
-    return [Row(question.task, question.nu, question.length, *numbers)]
-
-
-class _Number(NamedTuple):
-    value: float | None
-    error: float | None
-
-
-def _numbers(threshold: Estimate | None) -> _Number:
-    if threshold is None:
-        return _Number(None, None)
-    return _Number(float(threshold.value), float(threshold.error))
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The two thresholds in `α`, empty where there is no jump."""
+    names = ("information", "information_error", "algorithmic", "algorithmic_error")
+    return [
+        Row(**place(found), **{name: found[name] for name in names})
+        for found in ask(questions(quick))
+    ]
 
 
 def plot(rows: Sequence[Row]) -> Figure:

@@ -1,88 +1,66 @@
-"""What a figure asks of each attention, and the answers: the rows of its data."""
+"""The rows of a figure's data, and those with the least risk of each attention."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 
-from ..._rows import BAYES, FLOOR
-from ...attention import get_attention
-from ...population import bayes_risk, elementwise_floor, population_minimum
-from ...tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
-
-_CLOSED_FORM_ERROR = 1e-14  # rounding, in the formula of the element-wise floor
+from ..execute import Ask as Ask
+from ..questions import AbstractTaskQuestion, Bayes, Floor, Population, Record
 
 
-@dataclass(frozen=True)
-class Question:
-    """The least risk of an attention, or one of the two reference lines; `length` as in `parse_lengths`."""
-
-    task: str
-    nu: float
-    length: str
-    attention: str
-
-    @property
-    def problem(self) -> SpikedSLR | MaxSLR:
-        """The task itself."""
-        return TASKS[self.task](self.nu, parse_lengths(self.length))
-
-    @property
-    def label(self) -> str:
-        """What someone who waits is told."""
-        return f"{self.attention}, {self.task}"
-
-    @property
-    def compiled_with(self) -> tuple[str, str, bool]:
-        """Questions that agree in this share compiled code."""
-        return self.task, self.attention, self.length.isdigit()
+class Row(SimpleNamespace):
+    """One line of the data of a figure; its attributes are the columns."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """A question and its answer.
+def least(task: str, nu: float, length: str, name: str) -> AbstractTaskQuestion:
+    """The least risk of an attention, or one of the two reference lines."""
+    if name in (Bayes.kind, Floor.kind):
+        return (Bayes if name == Bayes.kind else Floor)(task, nu, length)
+    return Population(task, nu, length, name)
 
-    `excess` is what the risk lies above the Bayes risk. Where `attained` is false the risk is a limit as the keys grow
-    without bound, and `m_kk` is the longest that was looked at. Reference lines have no `m_kk` and no `bias`.
+
+def with_bayes(asked: Iterable[AbstractTaskQuestion]) -> list[AbstractTaskQuestion]:
+    """The questions, then the Bayes risk at the point of each."""
+    asked = list(asked)
+    return [*asked, *(Bayes(each.task, each.nu, each.length) for each in asked)]
+
+
+def least_risks(ask: Ask, asked: Sequence[AbstractTaskQuestion]) -> list[Row]:
+    """A row for each question.
+
+    `excess` is the risk less the Bayes risk. Where `attained` is false the risk is a limit as the keys grow without
+    bound, and `m_kk` is the longest that was evaluated. Reference lines have no `m_kk` and no `bias`.
     """
-
-    task: str
-    nu: float
-    length: str
-    attention: str
-    risk: float
-    error: float
-    attained: bool
-    bayes_risk: float
-    bayes_error: float
-    excess: float
-    m_kk: float | None = None
-    bias: float | None = None
+    found = ask(with_bayes(asked))
+    return [
+        _row(question.name, *pair)
+        for question, *pair in zip(asked, found, found[len(asked) :], strict=False)
+    ]
 
 
-@dataclass(frozen=True)
-class Curve(Question):
-    """What becomes of an attention, or of the optimum, at these samples per dimension.
+def _row(name: str, found: Record, bayes: Record) -> Row:
+    return Row(
+        **place(found),
+        attention=name,
+        risk=found["risk"],
+        error=found["risk_error"],
+        attained=found.get("attained", True),
+        bayes_risk=bayes["risk"],
+        bayes_error=bayes["risk_error"],
+        excess=found["risk"] - bayes["risk"],
+        m_kk=found.get("m_kk"),
+        bias=found.get("bias"),
+    )
 
-    Learners are averaged over `2**log2_points` points; the optimum has none.
-    """
 
-    alphas: tuple[float, ...]
-    log2_points: int = 0
+def place(found: Record) -> Record:
+    """The columns that say where: task, signal and length."""
+    return {name: found[name] for name in ("task", "nu", "length")}
 
 
-def answer(question: Question) -> list[Row]:
-    """The least risk, and the Bayes risk beside it, as one row."""
-    task = question.problem
-    bayes = bayes_risk(task)
-    found: tuple[float | None, float | None] = (None, None)
-    attained = True
-    if question.attention == BAYES:
-        risk, error = float(bayes.value), float(bayes.error)
-    elif question.attention == FLOOR:
-        risk, error = elementwise_floor(task), _CLOSED_FORM_ERROR
-    else:
-        minimum = population_minimum(task, get_attention(question.attention))
-        risk, error = float(minimum.risk.value), float(minimum.risk.error)
-        attained = minimum.attained
-        found = float(minimum.overlaps.m_kk), float(getattr(minimum.attention, "bias", 0.0))
-    references = float(bayes.value), float(bayes.error), risk - float(bayes.value)
-    inputs = question.task, question.nu, question.length, question.attention
-    return [Row(*inputs, risk, error, attained, *references, *found)]
+def joined(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:
+    """A row for each record of questions that have several: task, signal, length and attention before it."""
+    return [
+        Row(**place(question.inputs), attention=question.name, **each)
+        for question, found in zip(asked, ask(asked), strict=True)
+        for each in found
+    ]

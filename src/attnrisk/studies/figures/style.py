@@ -1,11 +1,14 @@
 """How the figures look: one line per attention, the same in all of them."""
 
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from scipy.interpolate import PchipInterpolator
 
 from ...attention import CATALOGUE
@@ -97,6 +100,21 @@ def context() -> AbstractContextManager[None]:
             "pdf.fonttype": 42,
         }
     )
+
+
+def marks(
+    marker: str, colour: str, rows: Iterable[Any] = (), at: Any = ("alpha", "risk"), **shape: Any
+) -> Line2D:
+    """Marks without a line, at two columns of the rows; without rows, for a legend."""
+    x, y = np.reshape([[getattr(row, name) for name in at] for row in rows], (-1, 2)).T
+    return Line2D(x, y, color=colour, marker=marker, linestyle="none", **shape)
+
+
+def set_ticks(axis: Axis, values: Sequence[float]) -> None:
+    """Plain numbers at these places, also on a logarithmic axis."""
+    axis.set_major_locator(FixedLocator(values))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def smooth(x: Any, y: Any, points: int = 300) -> tuple[np.ndarray, np.ndarray]:

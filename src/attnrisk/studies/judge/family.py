@@ -61,13 +61,6 @@ class RecognisedKernel(AbstractKernel):
         known = jnp.asarray(np.array(self.log_rungs))[steps.astype(int)]
         return known + _log(weights[..., 0]) - _log(weights[..., 1])
 
-    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
-        return self.function(scores)
-
-    def from_phi(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
-        """The weights as `φ` alone gives them."""
-        return AbstractKernel.__call__(self, scores)
-
 
 class RecognisedElementwise(AbstractElementwise):
     """A function of whole sequences that acts on each score alone."""
@@ -75,8 +68,6 @@ class RecognisedElementwise(AbstractElementwise):
     name: ClassVar[str] = "element-wise"
     function: _Function = eqx.field(static=True)
     features: tuple[float, ...] = eqx.field(static=True)
-    free_bias: bool = eqx.field(static=True)
-    bias: float = eqx.field(static=True)
 
     def weight(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.vectorize(self.function, signature="(n)->(n)")(score[..., None])[..., 0]
@@ -109,13 +100,20 @@ def recognise(given: Any, name: str) -> AbstractAttention:
         raise reject(name, reason)
     if isinstance(given, AbstractAttention):
         check(given, name)
-        _check_log_phi(given, name)
+        if given.family == "kernel":
+            _check_log_phi(given, name)
         return given
     for length in _LENGTHS:
         _check_shape(given, name, length)
-    function = _tamed(given)
+    function = _clipped(given)
     check(function, name)
     return _family_of(function)
+
+
+def overflows(given: Any) -> bool:
+    """Whether a function of the user's is not a number for large scores, which are clipped then."""
+    is_ours = isinstance(given, str | AbstractAttention)
+    return not is_ours and isinstance(_clipped(given), Clipped)
 
 
 def normalised(phi: _Function) -> _Function:
@@ -130,7 +128,7 @@ def normalised(phi: _Function) -> _Function:
     return weights
 
 
-def _tamed(function: _Function) -> _Function:
+def _clipped(function: _Function) -> _Function:
     """The function, or where large scores overflow (or vanish all together, for a division by zero) with those clipped.
 
     What is left of the kernels there is beyond the range of numbers.
@@ -179,10 +177,8 @@ def _check_shape(function: _Function, name: str, length: int) -> None:
         )
 
 
-def _check_log_phi(given: AbstractAttention, name: str) -> None:
+def _check_log_phi(given: Any, name: str) -> None:
     """Of a kernel, which hides a `log φ` that is not a number by giving no weight."""
-    if not isinstance(given, AbstractKernel):
-        return
     scores = np.linspace(-_LARGE, _LARGE, 601)
     wrong = np.isnan(np.asarray(jax.jit(given.log_phi)(scores)))
     if wrong.any():
@@ -238,16 +234,14 @@ def _family_of(function: _Function) -> AbstractAttention:
     if _agrees(elementwise, function):
         return _elementwise_of(function, kinks(elementwise.weight))
     kernel = _kernel_of(function)
-    if kernel is not None and _agrees(kernel.from_phi, function):
+    if kernel is not None and _agrees(kernel, function):
         return kernel
     return General(function)
 
 
 def _elementwise_of(function: _Function, bends: Sequence[float]) -> RecognisedElementwise:
     """The element-wise attention that the function would be, if it were one."""
-    return RecognisedElementwise(
-        function=function, features=_features(bends), free_bias=False, bias=0.0
-    )
+    return RecognisedElementwise(function=function, features=_features(bends))
 
 
 def _agrees(candidate: _Function, function: _Function) -> bool:

@@ -1,17 +1,14 @@
-"""The league: the catalogue, by what each attention loses with infinite data."""
+"""The league: the catalogue, by the mean gap to the Bayes risk with infinite data."""
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..._results import Estimate
 from ...attention import CATALOGUE, get_attention
-from .tasks import GRID, Row, answer, mean_gap
+from ..execute import Ask, Progress, Session
+from ..questions import AbstractQuestion, Bayes, Population
+from .tasks import GRID, Row, mean_gap, rows_of
 from .traits import Traits, traits
-
-Progress = Callable[[str, int, int], None]
-
-_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -24,20 +21,24 @@ class Standing:
     rows: tuple[Row, ...]
 
 
+def questions(names: Iterable[str], places: Sequence[Bayes]) -> list[AbstractQuestion]:
+    """What the league asks."""
+    minima = [Population(at.task, at.nu, at.length, name) for name in names for at in places]
+    return [*minima, *places]
+
+
 def league(
-    names: Iterable[str] = tuple(CATALOGUE), progress: Progress | None = None
+    names: Iterable[str] = tuple(CATALOGUE),
+    progress: Progress | None = None,
+    places: Sequence[Bayes] = GRID,
+    ask: Ask | None = None,
 ) -> list[Standing]:
-    """The attentions of the catalogue, best first."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        jobs = {pool.submit(_standing, name): name for name in dict.fromkeys(names)}
-        for done, job in enumerate(as_completed(jobs), start=1):
-            job.result()
-            if progress is not None:
-                progress(jobs[job], done, len(jobs))
-    return sorted((job.result() for job in jobs), key=lambda standing: float(standing.gap))
-
-
-def _standing(name: str) -> Standing:
-    student = get_attention(name)
-    rows = tuple(answer(student, question) for question in GRID)
-    return Standing(name, traits(student), mean_gap(rows), rows)
+    """The attentions of the catalogue, best first; `ask` computes the risks, by default in threads."""
+    names = list(dict.fromkeys(names))
+    ask = ask or Session(progress=progress)
+    ask(questions(names, places))
+    table = []
+    for name in names:
+        rows = rows_of(name, places, ask)
+        table.append(Standing(name, traits(get_attention(name)), mean_gap(rows), rows))
+    return sorted(table, key=lambda standing: float(standing.gap))

@@ -7,9 +7,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from ..figures.style import COLOURS, GREY, INK, RESOLUTION, context
+from ..figures.style import COLOURS, GREY, INK, RESOLUTION, context, set_ticks
 from .curves import ALPHAS, Point
 from .tasks import WORKBENCH, Row
 from .verdict import Verdict
@@ -96,9 +95,7 @@ def _draw_curves(axes: Axes, points: Sequence[Point], name: str) -> None:
     words = rf"learning, $\nu = {WORKBENCH.nu:g}$, $L = {WORKBENCH.length}$"
     axes.set(title=words, xlabel=r"samples per dimension $\alpha$", xscale="log", ylim=_RISKS)
     axes.set_xlim(ALPHAS[0] / 1.2, ALPHAS[-1] * 1.2)
-    axes.xaxis.set_major_locator(FixedLocator(ALPHAS))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+    set_ticks(axes.xaxis, ALPHAS)
     if not points:
         words = "not learned by descent"
         axes.text(0.5, 0.5, words, ha="center", color=GREY, transform=axes.transAxes)

@@ -3,31 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
+from statistics import fmean
 
-from ..._results import Estimate
+from ..._results import ErrorKind, Estimate
 from ...attention import AbstractAttention
 from ...population import bayes_risk, population_minimum
 from ...population.risk import is_exact
-from ...tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
-
-
-@dataclass(frozen=True)
-class Question:
-    """A task by its name, its ν and its law of the length."""
-
-    task: str
-    nu: float
-    length: str
-
-    @property
-    def problem(self) -> SpikedSLR | MaxSLR:
-        """The task itself."""
-        return TASKS[self.task](self.nu, parse_lengths(self.length))
-
+from ..execute import Ask
+from ..questions import Bayes, Population
 
 # Both tasks from faint to clear, over few tokens and many.
 GRID = tuple(
-    Question(task, nu, length)
+    Bayes(task, nu, length)
     for task, signals in {"spiked": (2.0, 5.0, 10.0), "max": (1.0, 2.0)}.items()
     for nu in signals
     for length in ("3", "10")
@@ -38,10 +25,10 @@ _SIGNAL = 4.0
 _HAYSTACKS, _DRAWN_HAYSTACKS = (10, 1000, 10**6), (10, 50)
 
 # The same number of tokens on average, at a fixed length and at two very different ones.
-FIXED, VARIED = Question("spiked", 5.0, "10"), Question("spiked", 5.0, "2:0.5,18:0.5")
+FIXED, VARIED = Bayes("spiked", 5.0, "10"), Bayes("spiked", 5.0, "2:0.5,18:0.5")
 
 # Where learning and gradient flow are looked at.
-WORKBENCH = Question("spiked", 5.0, "3")
+WORKBENCH = Bayes("spiked", 5.0, "3")
 
 
 @dataclass(frozen=True)
@@ -58,26 +45,47 @@ class Row:
     @property
     def gap(self) -> Estimate:
         """What the attention loses to Bayes."""
-        return Estimate(self.risk.value - self.bayes.value, self.risk.error + self.bayes.error)
+        return self.risk - self.bayes.as_kind(self.risk.kind)
 
 
-def haystacks(attention: AbstractAttention) -> tuple[Question, ...]:
+def haystacks(attention: AbstractAttention) -> tuple[Bayes, ...]:
     """Longer and longer, as far as the method of this attention goes."""
     exact = is_exact(FIXED.problem, attention)
     lengths = _HAYSTACKS if exact else _DRAWN_HAYSTACKS
-    return tuple(Question("spiked", _SIGNAL * log(length), str(length)) for length in lengths)
+    return tuple(Bayes("spiked", _SIGNAL * log(length), str(length)) for length in lengths)
 
 
-def answer(attention: AbstractAttention, question: Question) -> Row:
+def answer(attention: AbstractAttention, place: Bayes) -> Row:
     """With infinite data."""
-    task = question.problem
-    found = population_minimum(task, attention)
-    inputs = question.task, question.nu, question.length
-    return Row(*inputs, found.risk, bayes_risk(task), found.attained)
+    found = population_minimum(place.problem, attention)
+    bayes = bayes_risk(place.problem)
+    return Row(place.task, place.nu, place.length, found.risk, bayes, found.attained)
+
+
+def rows_of(name: str, places: Sequence[Bayes], ask: Ask) -> tuple[Row, ...]:
+    """The same for an attention of the catalogue, through `ask`."""
+    asked = [Population(each.task, each.nu, each.length, name) for each in places]
+    return tuple(
+        Row(
+            **{column: found[column] for column in ("task", "nu", "length", "attained")},
+            risk=Estimate(found["risk"], found["risk_error"], _kind(question)),
+            bayes=Estimate(bayes["risk"], bayes["risk_error"]),
+        )
+        for question, found, bayes in zip(asked, ask(asked), ask(places), strict=True)
+    )
+
+
+def _kind(question: Population) -> ErrorKind:
+    exact = is_exact(question.problem, question.student)
+    return ErrorKind.BOUND if exact else ErrorKind.STANDARD
 
 
 def mean_gap(rows: Sequence[Row]) -> Estimate:
-    """Of the tasks of the grid, each with the same weight."""
+    """Of the tasks of the grid, each with the same weight.
+
+    Tasks share their random points, so that standard errors are not independent, and add like bounds.
+    """
     gaps = [row.gap for row in rows]
-    value = sum(float(gap.value) for gap in gaps) / len(gaps)
-    return Estimate(value, sum(float(gap.error) for gap in gaps) / len(gaps))
+    value, error = (fmean(float(getattr(gap, name)) for gap in gaps) for name in ("value", "error"))
+    random = any(gap.kind is ErrorKind.STANDARD for gap in gaps)
+    return Estimate(value, error, ErrorKind.STANDARD if random else ErrorKind.BOUND)

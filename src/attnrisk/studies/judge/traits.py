@@ -1,12 +1,12 @@
 """What an attention has and what it lacks, by numbers: normalisation, growth, a derivative."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...attention import AbstractAttention, AbstractElementwise, AbstractKernel
+from ...attention import AbstractAttention
 from .family import call
 
 EXPONENTIAL, BOUNDED, SPARSE = "exponential", "bounded", "sparse"
@@ -45,10 +45,11 @@ class Traits(NamedTuple):
         return f"neither a kernel nor element-wise, permutation-equivariant, {normalised}, growth: {self.growth}"
 
 
-def traits(attention: AbstractAttention) -> Traits:
+def traits(attention: Any) -> Traits:
     """Measured on random scores."""
-    constant = attention.constant if isinstance(attention, AbstractKernel) else 0.0
-    normalised = isinstance(attention, AbstractKernel) or _sums_to_one(attention)
+    is_kernel = attention.family == "kernel"
+    constant = attention.constant if is_kernel else 0.0
+    normalised = is_kernel or _sums_to_one(attention)
     return Traits(attention.family, normalised, constant, _growth(attention), _slope(attention))
 
 
@@ -76,13 +77,13 @@ def _growth(attention: AbstractAttention) -> str:
     return _DEGREES.get(round(degree, 1), f"like χ^{degree:.2g}")
 
 
-def _one_sided(attention: AbstractAttention, side: float) -> np.ndarray:
+def _one_sided(attention: Any, side: float) -> np.ndarray:
     """The logarithm of a weight, relative to that of a small score, at a large one, and at twice and four times it."""
     far = side * np.array([1.0, 2.0, 4.0])
     with np.errstate(divide="ignore", invalid="ignore"):  # weights that vanish
-        if isinstance(attention, AbstractKernel):
+        if attention.family == "kernel":
             return np.asarray(jax.jit(attention.log_phi)(jnp.asarray(_FAR * far)))
-        if isinstance(attention, AbstractElementwise):
+        if attention.family == "element-wise":
             return np.log(np.abs(call(attention, _FAR * far[:, None])[:, 0]))
         beside = side * np.ones(3)
         weights = call(attention, np.stack([_NEAR * far, beside, 0 * beside], -1))

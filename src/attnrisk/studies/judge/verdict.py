@@ -1,37 +1,38 @@
 """The verdict on an attention: what it loses with infinite data, with finite data, and on the way there."""
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 
 from ..._results import Estimate
-from ...attention import AbstractAttention, AbstractElementwise, Elementwise
+from ...attention import AbstractAttention, Elementwise
 from ...flow import Basins, basins
 from ...population import elementwise_floor, population_minimum
 from ...population.risk import is_exact
-from .curves import REFERENCES, Point, curve, groups
-from .family import Clipped, recognise
+from ..execute import Progress, in_threads
+from ..questions import Bayes
+from .curves import REFERENCES, Point, curve
+from .family import overflows, recognise
 from .paragraph import paragraph
-from .tasks import FIXED, GRID, VARIED, WORKBENCH, Question, Row, answer, haystacks, mean_gap
+from .tasks import FIXED, GRID, VARIED, WORKBENCH, Row, answer, haystacks, mean_gap
 from .traits import Traits, traits
 
-Progress = Callable[[str, int, int], None]
-
+_TASK, _FIXED = WORKBENCH.problem, FIXED.problem
 _STARTS, _SIZE = 5, 0.1  # of the runs of gradient flow, and of the components of their starts
-_THREADS = 2  # compilation and what is compiled leave the interpreter to others
 
 _NO_FLOW = (
     "Gradient flow was not followed: its risk comes from random points, which the flow cannot use."
 )
-_FLAT = "Nothing is learned by descent: its weights do not change when scores change a little, and k has no gradient."
-_UNDEFINED = "Learning was not looked at: its derivative is not a number at some scores."
-_SCALELESS = (
-    "There is nothing to learn with a ridge: it ignores the scale of its scores, so that a shorter k costs less and is "
-    "as good, and the empirical risk has no minimum."
-)
+_OBSTACLES = {
+    "flat": "Nothing is learned by descent: its weights do not change when scores change a little, and k has no "
+    "gradient.",
+    "undefined": "Learning was not looked at: its derivative is not a number at some scores.",
+    "scaleless": "There is nothing to learn with a ridge: it ignores the scale of its scores, so that a shorter k "
+    "costs less and is as good, and the empirical risk has no minimum.",
+}
 _CUT = "It is not a number for large scores, of size 300 and more, which were cut there."
 
 
@@ -68,14 +69,12 @@ class Verdict:
     @property
     def cost_of_lengths(self) -> Estimate:
         """What the gap to Bayes grows by when lengths vary."""
-        fixed, varied = self.fixed.gap, self.varied.gap
-        return Estimate(varied.value - fixed.value, varied.error + fixed.error)
+        return self.varied.gap - self.fixed.gap
 
     @property
     def growth(self) -> Estimate:
         """What the gap to Bayes grows by from the shortest haystack to the longest."""
-        first, last = self.haystacks[0].gap, self.haystacks[-1].gap
-        return Estimate(last.value - first.value, first.error + last.error)
+        return self.haystacks[-1].gap - self.haystacks[0].gap
 
     @property
     def paragraph(self) -> str:
@@ -98,32 +97,38 @@ def judge(attention: Any, name: str | None = None, progress: Progress | None = N
     student = recognise(attention, given)
     label, found = _told_apart(given, student), traits(student)
     deep = haystacks(student)
-    spiked = [question for question in GRID if question.task == "spiked"]
-    selected = [question for question in GRID if question.task == "max"]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        learners: list[Future] = []
-        if found.slope == "fine":
-            learners = [pool.submit(_learned, group) for group in groups(student, label)]
-        planted = pool.submit(_answers, student, dict.fromkeys([*spiked, FIXED, VARIED, *deep]))
-        flow = pool.submit(_flow, student, found)
-        others = pool.submit(_answers, student, selected)
-        bias = pool.submit(_with_bias, student)
-        parts = {"learning": learners, "spiked task": [planted], "gradient flow": [flow]}
-        _wait(parts | {"max task": [others, bias]}, progress)
-    rows = planted.result() | others.result()
+    jobs: dict[str, Callable[[], Any]] = {}
+    if found.slope == "fine":
+        learners = {**REFERENCES, label: student}
+        jobs |= {f"learning, {key}": partial(curve, _TASK, it, key) for key, it in learners.items()}
+    planted = [*(each for each in GRID if each.task == "spiked"), FIXED, VARIED, *deep]
+    selected = [each for each in GRID if each.task == "max"]
+    jobs |= {
+        "spiked task": partial(_answers, student, planted),
+        "gradient flow": partial(_flow, student, found),
+        "max task": partial(_answers, student, selected),
+        "bias": partial(_with_bias, student),
+    }
+    done: dict[str, Any] = {}
+    for part, answered in in_threads(jobs.items()):
+        done[part] = answered
+        if progress is not None:
+            progress(part, len(done), len(jobs))
+    rows = done["spiked task"] | done["max task"]
+    curves = [done[part] for part in jobs if part.startswith("learning")]
     return Verdict(
         name=label,
         traits=found,
-        gap=mean_gap([rows[question] for question in GRID]),
-        rows=tuple(rows[question] for question in GRID),
-        haystacks=tuple(rows[question] for question in deep),
+        gap=mean_gap([rows[place] for place in GRID]),
+        rows=tuple(rows[place] for place in GRID),
+        haystacks=tuple(rows[place] for place in deep),
         fixed=rows[FIXED],
         varied=rows[VARIED],
-        floors=(elementwise_floor(FIXED.problem), elementwise_floor(deep[-1].problem)),
-        with_bias=bias.result(),
-        curves=tuple(point for part in learners for point in part.result()) or None,
-        flow=flow.result(),
-        notes=_notes(student, found),
+        floors=(float(elementwise_floor(_FIXED)), float(elementwise_floor(deep[-1].problem))),
+        with_bias=done["bias"],
+        curves=tuple(point for curve in curves for point in curve) or None,
+        flow=done["gradient flow"],
+        notes=_notes(student, found, overflows(attention)),
     )
 
 
@@ -139,49 +144,29 @@ def _told_apart(name: str, attention: AbstractAttention) -> str:
     return f"your {name}" if taken else name
 
 
-def _notes(attention: AbstractAttention, found: Traits) -> tuple[str, ...]:
+def _notes(attention: AbstractAttention, found: Traits, cut: bool) -> tuple[str, ...]:
     """Why there is no learning curve or no flow, and what was done to the function."""
-    cut = isinstance(getattr(attention, "function", None), Clipped)
-    return (*_obstacles(attention, found), *[_CUT] * cut)
+    notes = []
+    if found.slope in _OBSTACLES:
+        notes.append(_OBSTACLES[found.slope])
+    if found.slope not in ("flat", "undefined") and not is_exact(_TASK, attention):
+        notes.append(_NO_FLOW)
+    return (*notes, *[_CUT] * cut)
 
 
-def _obstacles(attention: AbstractAttention, found: Traits) -> tuple[str, ...]:
-    if found.slope == "flat":
-        return (_FLAT,)
-    if found.slope == "undefined":
-        return (_UNDEFINED,)
-    flows = is_exact(WORKBENCH.problem, attention)
-    return (*[_SCALELESS] * (found.slope == "scaleless"), *[_NO_FLOW] * (not flows))
-
-
-def _learned(group: Mapping[str, AbstractAttention]) -> list[Point]:
-    """The learning curves of attentions that share compiled code."""
-    task = WORKBENCH.problem
-    return [point for name, member in group.items() for point in curve(task, member, name)]
-
-
-def _answers(attention: AbstractAttention, questions: Iterable[Question]) -> dict[Question, Row]:
-    return {question: answer(attention, question) for question in questions}
+def _answers(attention: AbstractAttention, places: Iterable[Bayes]) -> dict[Bayes, Row]:
+    return {place: answer(attention, place) for place in dict.fromkeys(places)}
 
 
 def _flow(attention: AbstractAttention, found: Traits) -> Basins | None:
-    if found.slope in ("flat", "undefined") or not is_exact(WORKBENCH.problem, attention):
+    if found.slope in ("flat", "undefined") or not is_exact(_TASK, attention):
         return None
-    return basins(WORKBENCH.problem, attention, jax.random.key(0), _STARTS, _SIZE)
+    return basins(_TASK, attention, jax.random.key(0), _STARTS, _SIZE)
 
 
-def _with_bias(attention: AbstractAttention) -> Estimate | None:
+def _with_bias(attention: Any) -> Estimate | None:
     """The least risk on `FIXED` with a bias, of an element-wise attention that has none."""
-    if not isinstance(attention, AbstractElementwise) or attention.free_bias:
+    if attention.family != "element-wise" or attention.free_bias:
         return None
     biased = Elementwise(attention.weight, free_bias=True, features=attention.features)
-    return population_minimum(FIXED.problem, biased).risk
-
-
-def _wait(parts: Mapping[str, list[Future]], progress: Progress | None) -> None:
-    """Until all are done, or the first has failed."""
-    names = {part: name for name, futures in parts.items() for part in futures}
-    for done, part in enumerate(as_completed(names), start=1):
-        part.result()
-        if progress is not None:
-            progress(names[part], done, len(names))
+    return population_minimum(_FIXED, biased).risk

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import hypot, inf, sqrt
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
-from ..._results import Estimate
+from ..._results import ErrorKind, Estimate
 from ..._rows import BAYES
-from ...attention import get_attention
 from ...learning import Ridge
 from ...simulation import fit_erm, measure_risk, sample
-from ..figures import figure3, figure5
-from ..figures.rows import Question, Row
+from ..figures import figure5
+from ..figures.rows import Row
+from ..questions import AbstractAttentionQuestion, Record, is_converged
 
 HOLDS, PARTLY, FAILS = "holds", "holds, with exceptions", "does not hold here"
 _SURE = 3.0  # standard errors
@@ -31,41 +31,36 @@ class Claim(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Draw(Question):
-    """A learner on one dataset, and how many new sequences its risk is measured on."""
+class Draw(AbstractAttentionQuestion):
+    """The risk of a learner on one dataset: from its overlaps, and measured on `fresh` new sequences."""
+
+    kind: ClassVar[str] = "test set"
+    package: ClassVar[str] = "simulation"
 
     alpha: float
     dim: int
+    seed: int
     fresh: int
 
-
-@dataclass(frozen=True)
-class Measured:
-    """The risk of a learner: exact from its order parameters, and as it was measured."""
-
-    exact: float
-    measured: float
-    error: float
-
-
-DRAW = Draw("spiked", 2.0, "3", "softmax", 4.0, 300, 50_000)
+    def answer(self) -> Record:
+        for_data, for_start, for_test = jax.random.split(jax.random.key(self.seed), 3)
+        data = sample(self.problem, for_data, round(self.alpha * self.dim), self.dim)
+        fit = fit_erm(data, self.student, Ridge(1.0, 1.0), for_start)
+        risk = measure_risk(data, fit, for_test, self.fresh)
+        exact = float(fit.test_risk.value)
+        return {"exact": exact, "measured": float(risk.value), "error": float(risk.error)}
 
 
-def measured(draw: Draw) -> list[Measured]:
-    """Learn, then measure."""
-    for_data, for_start, for_test = jax.random.split(jax.random.key(0), 3)
-    data = sample(draw.problem, for_data, round(draw.alpha * draw.dim), draw.dim)
-    fit = fit_erm(data, get_attention(draw.attention), Ridge(1.0, 1.0), for_start)
-    risk = measure_risk(data, fit, for_test, draw.fresh)
-    return [Measured(float(fit.test_risk), float(risk.value), float(risk.error))]
+DRAW = Draw("spiked", 2.0, "3", "softmax", 4.0, 300, 0, 50_000)
 
 
-def order_parameters(found: Measured) -> Claim:
+def order_parameters(found: Record) -> Claim:
     """Seven overlaps are enough."""
-    away = abs(found.measured - found.exact) / found.error
+    measured = Estimate(found["measured"], found["error"], ErrorKind.STANDARD)
+    away = abs(found["measured"] - found["exact"]) / found["error"]
     return Claim(
         "A handful of order parameters gives the test error exactly.",
-        f"{found.exact:.4f} from the overlaps; {Estimate(found.measured, found.error)} measured",
+        f"{found['exact']:.4f} from the overlaps; {measured} measured",
         f"Softmax attention was trained on a drawn dataset (D = {DRAW.dim}). Its risk was computed from its "
         f"overlaps by quadrature, and measured on {DRAW.fresh:,} new sequences: {away:.1f} standard errors apart.",
         HOLDS if away < _SURE else FAILS,
@@ -143,7 +138,7 @@ def normalisation_is_needed(rows: Sequence[Row]) -> Claim:
     )
 
 
-def asymptotics_meet_experiments(rows: Sequence[figure3.Row]) -> Claim:
+def asymptotics_meet_experiments(rows: Sequence[Row]) -> Claim:
     """Squares against lines, in standard errors."""
     pairs = experiments(rows)
     scores = [abs(pair.score) for pair in pairs]
@@ -162,8 +157,8 @@ def asymptotics_meet_experiments(rows: Sequence[figure3.Row]) -> Claim:
 class Pair(NamedTuple):
     """Theory and experiment at one point."""
 
-    theory: figure3.Row
-    experiment: figure3.Row
+    theory: Row
+    experiment: Row
 
     @property
     def score(self) -> float:
@@ -173,7 +168,7 @@ class Pair(NamedTuple):
         return (self.experiment.risk - self.theory.risk) / error
 
 
-def experiments(rows: Sequence[figure3.Row]) -> list[Pair]:
+def experiments(rows: Sequence[Row]) -> list[Pair]:
     """Every experiment with the theory of the same point."""
     theory = {(*_place(row), row.curve, row.alpha): row for row in rows if row.size is None}
     return [
@@ -183,7 +178,7 @@ def experiments(rows: Sequence[figure3.Row]) -> list[Pair]:
     ]
 
 
-def softmax_is_no_longer_optimal(rows: Sequence[figure3.Row]) -> Claim:
+def softmax_is_no_longer_optimal(rows: Sequence[Row]) -> Claim:
     """The distance of the tuned learner to the optimum at the α that both were computed at."""
     optimum = _curves(rows, BAYES)
     gaps = []
@@ -197,14 +192,14 @@ def softmax_is_no_longer_optimal(rows: Sequence[figure3.Row]) -> Claim:
     largest, error, (task, nu, _), alpha = max(gaps)
     return Claim(
         "With finite data softmax is no longer Bayes-optimal.",
-        f"up to {Estimate(largest, error)} above the optimum ({task}, ν = {nu:g}, α = {alpha:.2g})",
+        f"up to {Estimate(largest, error, ErrorKind.STANDARD)} above the optimum ({task}, ν = {nu:g}, α = {alpha:.2g})",
         f"With its best ridges it lies above the Bayes optimum by more than three standard errors at {len(above)} of "
         f"{len(gaps)} points; the optimum is interpolated between its own points.",
         HOLDS if len(above) == len(gaps) else PARTLY if above else FAILS,
     )
 
 
-def softmax_beats_linear(rows: Sequence[figure3.Row]) -> Claim:
+def softmax_beats_linear(rows: Sequence[Row]) -> Claim:
     """At every α, and where not."""
     softmax, linear = _curves(rows, "softmax"), _curves(rows, "linear")
     compared = [
@@ -225,13 +220,11 @@ def softmax_beats_linear(rows: Sequence[figure3.Row]) -> Claim:
     )
 
 
-def _curves(
-    rows: Sequence[figure3.Row], curve: str
-) -> dict[tuple[str, float, str], dict[float, figure3.Row]]:
+def _curves(rows: Sequence[Row], curve: str) -> dict[tuple[str, float, str], dict[float, Row]]:
     """The converged points of one curve in each panel, by `α`."""
-    found: dict[tuple[str, float, str], dict[float, figure3.Row]] = {}
+    found: dict[tuple[str, float, str], dict[float, Row]] = {}
     for row in rows:
-        computed = row.size is None and row.alpha < inf and row.result == figure3.CONVERGED
+        computed = row.size is None and row.alpha < inf and is_converged(row.result)
         if computed and row.curve == curve:
             found.setdefault(_place(row), {})[row.alpha] = row
     return found

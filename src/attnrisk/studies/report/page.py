@@ -17,53 +17,58 @@ from matplotlib.figure import Figure
 from ..._rows import BAYES, FLOOR, as_csv
 from ...attention import CATALOGUE
 from .. import figures
-from ..figures.asking import Asking
-from ..figures.rows import Row
+from ..figures.rows import Ask, Row
 from ..figures.style import context
-from ..numerics import fingerprint, versions
-from . import claims, sequence
-from .filling import fill
-from .tables import Standing, headline, standings
+from ..fingerprint import fingerprint, versions
+from ..judge import Row as JudgedRow
+from ..judge import Standing
+from ..questions import AbstractQuestion, Simulate
+from . import claims, sequence, tables
 
-FIGURES = ("2", "haystack", "4", "5", "3", "phases", "6", "7")
+_PAGE = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+FIGURES = tuple(re.findall(r"\$\{?figure_(\w+)", _PAGE))  # those that the page has a place for
 
 _LIMIT, _AS_A_LIMIT = "*", "a limit, approached as k or v grows without bound."
 _NAMES = {BAYES: "Bayes: nobody can do better", FLOOR: "any attention on single tokens: at best"}
 
 
-def write_report(path: Path, quick: bool, ask: Asking) -> Path:
-    """Compute everything, and write the page; what `ask` has a store for is computed once."""
+def write_report(path: Path, quick: bool, ask: Ask) -> Path:
+    """Compute everything, all that can be asked at once first, and write the page."""
     begun = time.perf_counter()
-    if ask.store is not None:
-        fill(ask.store.path, quick, ask)
+    ask(questions(quick))
     drawn = {name: figures.make(name, quick, ask) for name in FIGURES}
     parts = _parts(drawn, quick, ask)
     parts["origin"] = _origin(quick, time.perf_counter() - begun)
     parts["form"] = _FORMS[quick]
-    page = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(Template(page).substitute(parts), encoding="utf-8")
+    path.write_text(Template(_PAGE).substitute(parts), encoding="utf-8")
     return path
 
 
-def _parts(drawn: dict[str, figures.Drawn], quick: bool, ask: Asking) -> dict[str, str]:
+def questions(quick: bool) -> list[AbstractQuestion]:
+    """What the report asks before anything is known."""
+    drawn = [each for name in FIGURES for each in figures.FIGURES[name].questions(quick)]
+    return [claims.DRAW, *drawn, *sequence.questions(), *tables.questions(quick)]
+
+
+def _parts(drawn: dict[str, figures.Drawn], quick: bool, ask: Ask) -> dict[str, str]:
     """What goes into the gaps of the page, by their names."""
     tokens = sequence.sequence(ask)
     learning = drawn["3"].rows
     return {
         "sequence": _sequence(tokens),
-        "headline": _headline(headline(ask)),
-        "league": _league(standings(quick, ask)),
+        "headline": _headline(tables.headline(ask)),
+        "league": _league(tables.standings(quick, ask)),
         "agreement": _agreement(claims.experiments(learning)),
         "claims": _claims(_checked(drawn, ask)),
         **{f"figure_{name}": _figure(figure, quick) for name, figure in drawn.items()},
     }
 
 
-def _checked(drawn: dict[str, figures.Drawn], ask: Asking) -> list[claims.Claim]:
+def _checked(drawn: dict[str, figures.Drawn], ask: Ask) -> list[claims.Claim]:
     minima = [*drawn["2"].rows, *drawn["haystack"].rows]
     learning = drawn["3"].rows
-    (measured,) = ask(claims.measured, [claims.DRAW], claims.Measured)
+    (measured,) = ask([claims.DRAW])
     return [
         claims.order_parameters(measured),
         claims.softmax_is_bayes(minima),
@@ -87,7 +92,7 @@ def _svg(figure: Figure, name: str) -> str:
     return re.sub(r' id="|href="#|url\(#', rf"\g<0>{name}-", element)
 
 
-def _sequence(tokens: list[sequence.Token]) -> str:
+def _sequence(tokens: list[Row]) -> str:
     with context():
         return _svg(sequence.plot(tokens), "sequence")
 
@@ -130,8 +135,8 @@ def _league(standings: Sequence[Standing]) -> str:
     lines = []
     for place, each in enumerate(standings, start=1):
         entry = CATALOGUE[each.name]
-        mean = [f"{max(each.gap, 0.0):.4f}" for _ in means]
-        error = max(row.error + row.bayes_error for row in each.rows)
+        mean = [f"{max(float(each.gap), 0.0):.4f}" for _ in means]
+        error = max(float(row.gap.error) for row in each.rows)
         traits = entry.attention.family, entry.growth
         lines.append((str(place), each.name, *traits, *mean, *map(_gap, each.rows), f"{error:.0e}"))
     limits = any(not row.attained for each in standings for row in each.rows)
@@ -139,8 +144,8 @@ def _league(standings: Sequence[Standing]) -> str:
     return _table(head, lines, "numbers dense") + note
 
 
-def _gap(row: Row) -> str:
-    return f"{max(row.excess, 0.0):.4f}{'' if row.attained else _LIMIT}"
+def _gap(row: JudgedRow) -> str:
+    return f"{max(float(row.gap), 0.0):.4f}{'' if row.attained else _LIMIT}"
 
 
 def _agreement(pairs: Sequence[claims.Pair]) -> str:
@@ -172,7 +177,7 @@ def _origin(quick: bool, seconds: float) -> str:
     now = datetime.now(UTC).strftime("%-d %B %Y, %H:%M UTC")
     return (
         f"Made by <code>{command}</code> on {now} in {seconds:.0f} s, with what the store had; "
-        f"{escape(stood_on)}; numerics {fingerprint()}."
+        f"{escape(stood_on)}; numerics {fingerprint(Simulate)}."
     )
 
 

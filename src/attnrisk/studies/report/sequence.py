@@ -1,63 +1,50 @@
 """The task in one picture: a sequence, its needle, and where attentions look."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from ...attention import get_attention
-from ...population import population_minimum
-from ..figures.asking import Asking
-from ..figures.rows import Question
+from ..figures.rows import Ask, Row
 from ..figures.style import GREY, INK, WIDTH, line
+from ..questions import Population
 
 ATTENTIONS = ("softmax", "erf", "linear")
 _NEEDLE = "#d55e00"
-_QUESTION = Question("spiked", 6.0, "16", "all")
+NU, LENGTH = 6.0, 16
 _SEED = 4
 
 
-@dataclass(frozen=True)
-class Token:
-    """Its field along `k*`, whether it is the needle, and the weight that each attention gives it."""
-
-    field: float
-    needle: bool
-    softmax: float
-    erf: float
-    linear: float
+def questions() -> list[Population]:
+    """The minima of the attentions that are shown."""
+    return [Population("spiked", NU, str(LENGTH), name) for name in ATTENTIONS]
 
 
-def sequence(ask: Asking) -> list[Token]:
-    """One sequence, and the weights of attentions at their least risk."""
-    return ask(tokens, [_QUESTION], Token)
+def sequence(ask: Ask) -> list[Row]:
+    """The tokens of one sequence: the field along `k*`, whether it is the needle, and the weight of each attention.
 
-
-def tokens(question: Question) -> list[Token]:
-    """Fields of a sequence: standard normal, but for the needle, which is shifted by `√ν`."""
+    Fields are standard normal, but for the needle, which is shifted by `√ν`. At the minimum `k` lies along `k*`, so
+    that scores are `m_kk` times the fields.
+    """
     rng = np.random.default_rng(_SEED)
-    length = int(question.length)
-    needle = int(rng.integers(length))
-    fields = rng.standard_normal(length)
-    fields[needle] += question.nu**0.5
-    weights = {name: _weights(question, name, fields) for name in ATTENTIONS}
+    needle = int(rng.integers(LENGTH))
+    fields = rng.standard_normal(LENGTH)
+    fields[needle] += NU**0.5
+    weights = {}
+    for asked, best in zip(questions(), ask(questions()), strict=True):
+        attention = asked.student.with_bias(best["bias"])
+        weights[asked.attention] = np.asarray(attention(best["m_kk"] * fields)) * best["m_vv"]
     return [
-        Token(
-            float(fields[at]), at == needle, **{name: float(w[at]) for name, w in weights.items()}
+        Row(
+            field=float(fields[at]),
+            needle=at == needle,
+            **{name: float(weight[at]) for name, weight in weights.items()},
         )
-        for at in range(length)
+        for at in range(LENGTH)
     ]
 
 
-def _weights(question: Question, name: str, fields: np.ndarray) -> np.ndarray:
-    """At the minimum `k` lies along `k*`, so that the scores are `m_kk` times the fields."""
-    best = population_minimum(question.problem, get_attention(name))
-    weights = best.attention(np.asarray(best.overlaps.m_kk) * fields)
-    return np.asarray(weights) * float(best.overlaps.m_vv)
-
-
-def plot(found: list[Token]) -> Figure:
+def plot(found: list[Row]) -> Figure:
     """The fields, and below them what each attention makes of them."""
     figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
     panels = figure.subplots(1 + len(ATTENTIONS), 1, sharex=True)

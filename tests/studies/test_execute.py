@@ -5,10 +5,11 @@ import os
 import numpy as np
 import pytest
 import xarray as xr
-from fake_questions import Answered, Asked, table, where
+from fake_questions import Where, table
 
 from attnrisk.studies import (
     EngineError,
+    Session,
     StoreError,
     Study,
     dataset,
@@ -17,13 +18,8 @@ from attnrisk.studies import (
     status,
     sweep,
 )
-from attnrisk.studies.engine import FAILED, answer, batches
-from attnrisk.studies.figures.asking import Asking, asking
-from attnrisk.studies.figures.rows import Question as FigureQuestion
-from attnrisk.studies.figures.rows import Row as FigureRow
-from attnrisk.studies.figures.rows import answer as figure_answer
-from attnrisk.studies.questions import QUESTIONS
-from attnrisk.studies.report import filling
+from attnrisk.studies.execute import FAILED, answer, batches, session
+from attnrisk.studies.questions import Population
 from attnrisk.studies.results import MISSING
 
 GRID = {"nu": {"from": 1, "to": 8, "points": 8}, "length": [2, "1-3"]}
@@ -54,7 +50,7 @@ def scheduler(marks):
 
 def test_tasks_hold_what_shares_compiled_code():
     study = Study(question="plain", **GRID)
-    tasks = batches(QUESTIONS["plain"], study.points)
+    tasks = batches(study.points)
     assert sorted(point.address for task in tasks for point in task) == sorted(
         point.address for point in study.points
     )
@@ -65,7 +61,7 @@ def test_tasks_hold_what_shares_compiled_code():
 
 def test_a_bad_point_is_a_row_and_the_rest_go_on(store):
     study = Study(question="fragile", nu=[1, 3, 4, 5], length=2)
-    store.add(answer(QUESTIONS["fragile"], study.points))
+    store.add(answer(study.points))
     grid = dataset(study, store).squeeze()
     assert grid.result.values.tolist() == [
         "converged",
@@ -81,11 +77,11 @@ def test_a_bad_point_is_a_row_and_the_rest_go_on(store):
 
 def test_points_of_one_task_are_asked_at_once_and_a_bad_one_alone(store):
     at_once = Study(question="at-once", nu=[1, 2, 6], length=2)
-    rows = answer(QUESTIONS["at-once"], at_once.points)
+    rows = answer(at_once.points)
     assert [row.outputs["risk"] for row in rows] == [1 / 3, 2 / 3, 2]
     assert [row.outputs["beside"] for row in rows] == [3, 3, 3]
     with_bad_ones = Study(question="at-once", nu=[1, 3, 4, 5], length=2)
-    rows = answer(QUESTIONS["at-once"], with_bad_ones.points)
+    rows = answer(with_bad_ones.points)
     assert [row.result.split(":")[0] for row in rows] == [
         "converged",
         FAILED,
@@ -98,7 +94,7 @@ def test_points_of_one_task_are_asked_at_once_and_a_bad_one_alone(store):
 def test_a_call_for_all_that_is_at_fault_itself_does_not_go_unseen():
     points = Study(question="only-alone", nu=[1, 2], length=2).points
     with pytest.warns(RuntimeWarning, match="one by one, .* ArithmeticError: 2 are too many"):
-        rows = answer(QUESTIONS["only-alone"], points)
+        rows = answer(points)
     assert [row.result for row in rows] == ["converged", "converged"]
 
 
@@ -108,10 +104,10 @@ def test_how_points_are_shared_out_does_not_show(store, name, rng):
     study = Study(
         question="population", nu=rng.uniform(0, 6, 6).tolist(), length=[2, "1-3"], attention=name
     )
-    asked, points = QUESTIONS["population"], [study.points[i] for i in rng.permutation(12)]
+    points = [study.points[i] for i in rng.permutation(12)]
     for start, end in ((0, 1), (1, 4), (4, 12)):
-        store.add(answer(asked, points[start:end]))
-    alone = [row for point in study.points for row in answer(asked, [point])]
+        store.add(answer(points[start:end]))
+    alone = [row for point in study.points for row in answer([point])]
     assert table(study, store) == {
         row.address: (row.inputs, row.outputs, row.result, row.converged) for row in alone
     }
@@ -119,14 +115,14 @@ def test_how_points_are_shared_out_does_not_show(store, name, rng):
 
 def test_failures_are_forgotten_to_be_asked_again(store):
     study = Study(question="fragile", nu=[1, 3, 4], length=2)
-    store.add(answer(QUESTIONS["fragile"], study.points))
+    store.add(answer(study.points))
     retry(study, store)
     assert status(study, store) == (3, 2, 0, 1)
 
 
 def test_a_row_tells_where_it_comes_from(store):
     study = Study(question="plain", nu=1, length=2)
-    (row,) = answer(QUESTIONS["plain"], study.points)
+    (row,) = answer(study.points)
     assert row.seconds > 0
     assert row.host
     assert {"attnrisk", "jax", "python"} <= set(row.versions)
@@ -135,7 +131,7 @@ def test_a_row_tells_where_it_comes_from(store):
 
 def test_what_is_missing_says_so(store):
     study = Study(question="plain", **GRID)
-    store.add(answer(QUESTIONS["plain"], study.points[:3]))
+    store.add(answer(study.points[:3]))
     grid = dataset(study, store)
     assert grid.risk.dims == ("task", "nu", "length", "noise", "spread")
     assert grid.risk.sel(nu=1, length="1-3").item() == 1 / 3
@@ -151,7 +147,7 @@ def test_an_empty_store_is_a_grid_of_missing_points(store):
 
 def test_files(store, tmp_path):
     study = Study(question="fragile", nu=[1, 3, np.inf], length=2, task="max")
-    store.add(answer(QUESTIONS["fragile"], study.points[:2]))
+    store.add(answer(study.points[:2]))
     export(study, store, tmp_path / "grid.nc", "nc")
     read = xr.load_dataset(tmp_path / "grid.nc", engine="scipy")
     xr.testing.assert_identical(read, dataset(study, store))
@@ -171,7 +167,7 @@ def test_a_store_that_cannot_be_written_is_found_before_any_work(store, monkeypa
     def read_only():
         raise StoreError("read-only")
 
-    monkeypatch.setattr("attnrisk.studies.engine.connected", lambda *given: pytest.fail("began"))
+    monkeypatch.setattr("attnrisk.studies.execute.connected", lambda *given: pytest.fail("began"))
     monkeypatch.setattr(store, "check_writable", read_only)
     with pytest.raises(StoreError, match="read-only"):
         sweep(Study(question="plain", nu=1, length=2), store)
@@ -182,20 +178,19 @@ def test_a_store_that_cannot_be_written_is_found_before_any_work(store, monkeypa
 
 def test_every_point_is_asked_once(store, scheduler):
     study = Study(question="plain", **GRID)
-    store.add(answer(QUESTIONS["plain"], study.points[:3]))
+    store.add(answer(study.points[:3]))
     told = []
-    end = sweep(study, store, scheduler=scheduler, watch=told.append)
+    end = sweep(study, store, scheduler=scheduler, progress=lambda *now: told.append(now))
     assert end == status(study, store) == (16, 16, 0, 0)
-    assert told[0].done == 3
-    assert told[-1] == end
-    assert [now.done for now in told] == sorted(now.done for now in told)
+    assert told[0] == ("0 failed, 0 not converged", 3, 16)
+    assert [done for _, done, _ in told] == list(range(3, 17))
     expected = [(point.inputs["nu"] / 3) for point in study.points]
     assert dataset(study, store).risk.values.ravel().tolist() == expected
 
 
 def test_nothing_missing_needs_no_workers(store):
     study = Study(question="plain", nu=1, length=2)
-    store.add(answer(QUESTIONS["plain"], study.points))
+    store.add(answer(study.points))
     assert sweep(study, store, scheduler="tcp://127.0.0.1:1").done == 1
 
 
@@ -220,7 +215,7 @@ def test_a_scheduler_without_workers(store, monkeypatch):
 
 def test_workers_of_other_numerics_are_refused(store, scheduler, monkeypatch):
     study = Study(question="plain", nu=1, length=2)
-    monkeypatch.setattr("attnrisk.studies.engine.fingerprint", lambda: "other")
+    monkeypatch.setattr("attnrisk.studies.questions.fingerprint", lambda question: "other")
     with pytest.raises(EngineError, match="other numerics"):
         sweep(study, store, scheduler=scheduler)
     assert status(study, store).done == 0
@@ -230,50 +225,43 @@ def test_workers_of_other_numerics_are_refused(store, scheduler, monkeypatch):
 
 
 def test_figures_ask_the_workers(tmp_path, scheduler):
-    asked = [Asked(number) for number in range(5)]
+    asked = [Where(number) for number in range(5)]
     told = []
-    with asking(tmp_path / "some.sqlite", lambda *report: told.append(report), scheduler) as ask:
-        rows = ask(where, asked, Answered)
-        assert ask(where, asked, Answered) == rows  # from the store
-    assert [row.number for row in rows] == [0, 1, 2, 3, 4]
-    assert os.getpid() not in {row.process for row in rows}
+    with session(tmp_path / "some.sqlite", lambda *now: told.append(now), scheduler) as ask:
+        found = ask(asked)
     assert told[0] == ("found in the store", 0, 5)
+    assert told[-1] == ("where", 5, 5)
+    with session(tmp_path / "some.sqlite", lambda *now: told.append(now), "tcp://nowhere:1") as ask:
+        assert ask(asked) == found  # without workers
+    assert [records[0]["number"] for records in found] == [0, 1, 2, 3, 4]
+    assert os.getpid() not in {records[0]["process"] for records in found}
     assert told[-1] == ("found in the store", 5, 5)
 
 
 def test_figures_have_the_same_digits_from_workers(tmp_path, scheduler):
-    asked = [FigureQuestion("max", nu, "1-3", "linear") for nu in (0.5, 3.0)]
-    with asking(tmp_path / "some.sqlite", None, scheduler) as ask:
-        assert ask(figure_answer, asked, FigureRow) == Asking()(figure_answer, asked, FigureRow)
+    asked = [Population("max", nu, "1-3", "linear") for nu in (0.5, 3.0)]
+    with session(tmp_path / "some.sqlite", None, scheduler) as ask:
+        assert ask(asked) == Session()(asked)
 
 
 @pytest.mark.parametrize(
     ("number", "why"),
-    [(13, "every worker that tried it was ended by a fake"), (-1, "ValueError: a number below")],
+    [(13, "where .* it ended every worker"), (-1, "where .* ValueError: a number below")],
 )
 def test_a_figure_whose_question_fails_says_so_and_keeps_the_rest(tmp_path, scheduler, number, why):
-    place, good = tmp_path / "some.sqlite", Asked(1)
-    with asking(place, None, scheduler) as ask:
-        ask(where, [good], Answered)
+    place, good = tmp_path / "some.sqlite", Where(1)
+    with session(place, None, scheduler) as ask:
         with pytest.raises(EngineError, match=why) as error:
-            ask(where, [good, Asked(number)], Answered)
+            ask([good, Where(number)])
         assert "\n" not in str(error.value)
-        assert len(ask(where, [good], Answered)) == 1
+        assert ask.store.find([good.address])
 
 
-def test_the_report_asks_all_its_parts_at_once(tmp_path, scheduler, monkeypatch):
-    parts = {
-        name: lambda quick, ask, first=first: ask(where, [Asked(first), Asked(first + 1)], Answered)
-        for first, name in enumerate("abc")
-    }
-    monkeypatch.setattr(filling, "PARTS", parts)
-    monkeypatch.setattr(filling, "SHARES", (("a", "b"), ("c",)))
-    told = []
-    with asking(tmp_path / "some.sqlite", lambda *report: told.append(report), scheduler) as ask:
-        filling.fill(ask.store.path, True, ask)
-        assert sum(ask.store.numerics().values()) == 4
-    assert sorted(label for label, *_ in told) == ["a", "b", "c"]
-    assert [(done, total) for _, done, total in told] == [(1, 3), (2, 3), (3, 3)]
+def test_workers_stay_between_questions(tmp_path, scheduler, monkeypatch):
+    with session(tmp_path / "some.sqlite", None, scheduler) as ask:
+        ask([Where(1)])
+        monkeypatch.setattr("attnrisk.studies.execute.connected", lambda *_: pytest.fail("again"))
+        assert len(ask([Where(2), Where(1)])) == 2
 
 
 def test_a_worker_killed_is_replaced_and_its_task_tried_again(store, scheduler, marks):

@@ -1,0 +1,264 @@
+"""Execution: answers to questions, computed in threads of this process, in local processes, or on a Dask cluster.
+
+Workers compute and never see the store; the process that asks writes alone. Questions that share compiled code go to a
+worker together, so that it compiles once.
+"""
+
+import math
+import platform
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from .._results import Result
+from .cluster import EngineError, completed, connected
+from .fingerprint import versions
+from .questions import AbstractQuestion, Answer, Record, is_converged
+from .store import Row, Store, default_place
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+FAILED = "failed"
+# Compiled code runs outside the interpreter's lock, and threads share what they compile. An integral keeps one core
+# busy, and more of them would compete for memory.
+_THREADS = 2
+
+Progress = Callable[[str, int, int], None]
+Ask = Callable[[Iterable[AbstractQuestion]], list[Any]]  # a `Session`, or what stands in for one
+_L = TypeVar("_L")
+_T = TypeVar("_T")
+_Question = TypeVar("_Question", bound=AbstractQuestion)
+
+
+class Backend(Protocol):
+    """Computes answers, in any order."""
+
+    def run(self, questions: Sequence[AbstractQuestion]) -> Iterator[list[Row]]:
+        """Rows of all questions, as they come."""
+
+
+class Threads:
+    """Threads of this process."""
+
+    def run(self, questions: Sequence[AbstractQuestion]) -> Iterator[list[Row]]:
+        """One question at a time; neighbours share no compiled code, so that no two threads compile the same."""
+        jobs = [(batch, partial(answer, batch)) for batch in batches(questions, 1)]
+        for _, rows in in_threads(jobs):
+            yield rows
+
+
+class Workers:
+    """Local processes, or the workers of a Dask scheduler; started when first needed, ended with the context."""
+
+    def __init__(self, scheduler: str | None = None, workers: int | None = None):
+        self._where = scheduler, workers
+        self._opened = ExitStack()
+        self._client: Client | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+    def run(self, questions: Sequence[AbstractQuestion]) -> Iterator[list[Row]]:
+        """In batches; a question that ends every worker which tries it is a failure."""
+        tasks = batches(questions)
+        if self._client is None:
+            self._client = self._opened.enter_context(connected(*self._where, len(tasks)))
+        for asked, rows in completed(self._client, answer, tasks):
+            if rows is None:
+                yield [_failure(asked[0], "it ended every worker that tried it", 0.0)]
+                continue
+            for question, row in zip(asked, rows, strict=True):
+                if row.numerics != question.numerics:
+                    raise EngineError(
+                        f"the worker on {row.host} has other numerics ({row.numerics}) than this process "
+                        f"({question.numerics}): install one version of attnrisk on both"
+                    )
+            yield rows
+
+
+def in_threads(jobs: Iterable[tuple[_L, Callable[[], _T]]]) -> Iterator[tuple[_L, _T]]:
+    """What the functions return, each with its label, as they finish."""
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
+        labels = {pool.submit(job): label for label, job in jobs}
+        for job in as_completed(labels):
+            yield labels[job], job.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def execute(
+    questions: Iterable[AbstractQuestion],
+    backend: Backend | None = None,
+    store: Store | None = None,
+    progress: Progress | None = None,
+    retry: bool = False,
+) -> Iterator[Row]:
+    """The rows of all questions: those in the store first, then the others as they are computed, which are stored.
+
+    A question that raises gives a row that says so; with `retry`, such rows of the store are computed again.
+    `progress` is told the label of the last answer, how many there are, and of how many. The default backend is
+    threads. Stopped at any moment, a second call continues from the store.
+    """
+    asked = {question.address: question for question in questions}
+    found = {} if store is None else store.find(asked)
+    failed = [address for address, row in found.items() if row.failed] if retry else []
+    if store is not None and failed:
+        store.forget(failed)
+        found = {address: row for address, row in found.items() if address not in failed}
+    done = len(found)
+    if progress is not None:
+        progress("found in the store", done, len(asked))
+    missing = [question for address, question in asked.items() if address not in found]
+    yield from found.values()
+    if not missing:
+        return
+    if store is not None:
+        store.check_writable()
+    for rows in (backend or Threads()).run(missing):
+        if store is not None:
+            store.add(rows)
+        for row in rows:
+            done += 1
+            if progress is not None:
+                progress(asked[row.address].label, done, len(asked))
+            yield row
+
+
+class Session:
+    """A backend, a store and a progress display, shared by all that is asked; answers stay in memory too."""
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        progress: Progress | None = None,
+        backend: Backend | None = None,
+    ):
+        self.store, self.progress, self.backend = store, progress, backend
+        self._rows: dict[str, Row] = {}
+
+    def __call__(self, questions: Iterable[AbstractQuestion]) -> list[Any]:
+        """The answers in the order of the questions: a record, or a list of records, for each.
+
+        Where one failed the others are computed and stored first, then an error says why.
+        """
+        asked = [(question.address, question) for question in questions]
+        new = [question for address, question in asked if address not in self._rows]
+        failed = []
+        if new:
+            for row in execute(new, self.backend, self.store, self.progress, retry=True):
+                if row.failed:
+                    failed.append(row)
+                else:
+                    self._rows[row.address] = row
+        if failed:
+            raise EngineError(f"{failed[0].question} {failed[0].inputs} {failed[0].result}")
+        return [self._rows[address].answer for address, _ in asked]
+
+
+@contextmanager
+def session(
+    store: Path | None,
+    progress: Progress | None = None,
+    scheduler: str | None = None,
+    workers: int | None = None,
+) -> Iterator[Session]:
+    """With the store at this place or the default one; in threads unless a scheduler or `workers` are given."""
+    with ExitStack() as opened:
+        answers = opened.enter_context(Store(store or default_place()))
+        if scheduler is None and workers is None:
+            yield Session(answers, progress)
+        else:
+            backend = opened.enter_context(Workers(scheduler, workers))
+            yield Session(answers, progress, backend)
+
+
+def batches(questions: Iterable[_Question], most: int | None = None) -> list[list[_Question]]:
+    """Tasks of questions that share compiled code, at most `batch` (or `most`) in each; groups take turns."""
+    groups: dict[Any, list[_Question]] = {}
+    for each in questions:
+        groups.setdefault((type(each), each.compiled_with), []).append(each)
+    cut = []
+    for group in groups.values():
+        size = most or group[0].batch
+        cut.append([group[start : start + size] for start in range(0, len(group), size)])
+    return [batch for batch in chain.from_iterable(zip_longest(*cut)) if batch is not None]
+
+
+def answer(questions: Sequence[AbstractQuestion]) -> list[Row]:
+    """The rows of questions of one kind; one that raises gives a row that says so. This is what a worker runs."""
+    if len(questions) == 1:
+        return [_answer(questions[0])]
+    begun = time.perf_counter()
+    try:
+        answers = type(questions[0]).answer_all(questions)
+    except Exception as error:  # which of them it is shows when each is asked alone
+        rows = [_answer(question) for question in questions]
+        if not any(row.failed for row in rows):
+            why = f"{len(questions)} questions were answered one by one, since together they raised"
+            warnings.warn(f"{why} {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+        return rows
+    seconds = (time.perf_counter() - begun) / len(questions)
+    return [_row(*each, seconds) for each in zip(questions, answers, strict=True)]
+
+
+def _answer(question: AbstractQuestion) -> Row:
+    begun = time.perf_counter()
+    try:
+        found = question.answer()
+    except Exception as error:  # it becomes the result of this question, and the others go on
+        why = f"{type(error).__name__}: {error}"
+        return _failure(question, why, time.perf_counter() - begun)
+    return _row(question, found, time.perf_counter() - begun)
+
+
+def _row(question: AbstractQuestion, found: Answer, seconds: float) -> Row:
+    records = found if isinstance(found, list) else [found]
+    results = [str(each.get("result", Result.CONVERGED)) for each in records]
+    result = next((each for each in results if not is_converged(each)), results[0])
+    converged = is_converged(result)
+    missing = [name for each in records for name, value in each.items() if _is_nan(value)]
+    if missing and converged:
+        return _failure(question, f"{missing[0]} is not a number", seconds)
+    if isinstance(found, list):
+        return _stored(question, {"rows": found}, result, converged, seconds)
+    kept = {"result", "converged", *question.inputs}
+    outputs = {name: value for name, value in found.items() if name not in kept}
+    return _stored(question, outputs, result, converged, seconds)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _failure(question: AbstractQuestion, why: str, seconds: float) -> Row:
+    return _stored(question, {}, " ".join(f"{FAILED}: {why}".split()), False, seconds)
+
+
+def _stored(
+    question: AbstractQuestion, outputs: Record, result: str, converged: bool, seconds: float
+) -> Row:
+    return Row(
+        question.address,
+        question.kind,
+        question.numerics,
+        question.inputs,
+        outputs,
+        result,
+        converged,
+        versions(),
+        seconds,
+        platform.node(),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
