@@ -4,21 +4,10 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import real
-from ..attention import AbstractAttention, AbstractElementwise
+from ..attention import AbstractAttention
 from ..tasks import AbstractTask
-from .asymptotics import ERMAsymptotics, Ridge, population
-from .channel import draw
-from .erm import (
-    LOG2_POINTS,
-    RANDOMISATIONS,
-    Problem,
-    Start,
-    distinct,
-    erm_asymptotics,
-    learnable,
-    starts,
-)
-from .scope import learner
+from .asymptotics import ERMAsymptotics, Ridge
+from .erm import LOG2_POINTS, Problem, Start, distinct, erm_asymptotics
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
@@ -47,8 +36,7 @@ def tuned_erm_asymptotics(
     """
     alpha = float(real("alpha", alpha, above=0.0))
     coarse = max(log2_points - _COARSER, min(log2_points, _COARSEST))
-    points = draw(learnable(task), coarse, RANDOMISATIONS, seed)
-    descent = _Descent(Problem(learnable(task), learner(attention), points), alpha)
+    descent = Descent(Problem.of(task, attention, coarse, seed), alpha)
     first = _first(task, attention) if start is None else start
     best = descent.run(np.log([float(first.k), float(first.v)]))
     ridge = Ridge(*np.exp(best).tolist())
@@ -56,27 +44,30 @@ def tuned_erm_asymptotics(
 
 
 def _first(task: AbstractTask, attention: AbstractAttention) -> Ridge:
-    """Ridges to start from: a sum over `L` tokens without normalisation wants `v` smaller by that."""
-    apart = isinstance(attention, AbstractElementwise)
-    return Ridge(1.0, float(task.length.mean()) ** 2 if apart else 1.0)
+    """Ridges to start from: where weights sum to much more than one, `v` is as much smaller."""
+    equal = np.zeros((attention.keys, round(task.length.mean())))
+    total = max(float(np.sum(attention.attend(equal))), 1.0)
+    return Ridge(1.0, total**2)
 
 
-class _Descent:
+class Descent:
     """The test risk as a function of the logarithms of the ridges, which remembers where it was."""
 
     def __init__(self, problem: Problem, alpha: float):
         self.problem, self.alpha = problem, alpha
         self.last: Start | None = None
+        self.evaluations = 0
 
     def __call__(self, logs: np.ndarray) -> tuple[float, Float[np.ndarray, "2"], float]:
+        self.evaluations += 1
         ridge = Ridge(*np.exp(logs).tolist())
-        tries = (self.last,) if self.last is not None else starts(self.problem.task, ridge)
-        found = [self.problem.settle(self.alpha, ridge, start) for start in tries]
+        tries = (self.last,) if self.last is not None else self.problem.starts(ridge)
+        found = [self.problem.find_fixed_point(self.alpha, ridge, start) for start in tries]
         best = distinct(found)[0]
-        if not best.converged:
+        if not best.result.converged:
             return np.inf, np.zeros(2), 0.0
         self.last = Start(best.start, best.x, best.displacements)
-        risk, by_unknowns = population(self.problem.task, self.problem.attention, best.x)
+        risk, by_unknowns = self.problem.test_risk(best.x)
         return risk, best.slope(by_unknowns) * np.exp(logs), best.error(by_unknowns)
 
     def run(self, logs: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .lengths import LengthLaw
+from .location import AbstractLocation, PlantedLocation, SelectedLocation
 
 
 class AbstractTask(eqx.Module):
@@ -62,6 +63,19 @@ class AbstractTask(eqx.Module):
 class AbstractSamplable(AbstractTask):
     """A task with an exact sampler: the location is drawn, and the relevant token moved."""
 
+    @property
+    def shift_uniforms(self) -> int:
+        """How many random numbers decide the shift of the relevant token."""
+        return 0
+
+    def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
+        """The mean of the relevant token's field along each feature, from uniform numbers."""
+        return jnp.zeros(self.features)
+
+    @abstractmethod
+    def location_given(self, unknown_variance: Any) -> AbstractLocation:
+        """The law of the location where the teacher fields are known up to this variance (of spread 1)."""
+
     @abstractmethod
     def location_noise(
         self, uniform: Float[Any, "s 1"], gumbel: Float[Any, "s L"]
@@ -93,14 +107,11 @@ class AbstractPlanted(AbstractSamplable):
     def strength(self) -> Any:
         return self.shift
 
-    @property
-    def shift_uniforms(self) -> int:
-        """How many random numbers decide the shift of the relevant token."""
-        return 0
-
     def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
-        """The shift along each feature, from uniform numbers."""
         return jnp.atleast_1d(jnp.asarray(self.shift))
+
+    def location_given(self, unknown_variance: Any) -> AbstractLocation:
+        return PlantedLocation(self.shift, unknown_variance)
 
     def location_noise(
         self, uniform: Float[Any, "s 1"], gumbel: Float[Any, "s L"]
@@ -128,6 +139,9 @@ class AbstractSelected(AbstractSamplable):
     @property
     def strength(self) -> Any:
         return self.sharpness
+
+    def location_given(self, unknown_variance: Any) -> AbstractLocation:
+        return SelectedLocation(self.sharpness, unknown_variance)
 
     def location_noise(
         self, uniform: Float[Any, "s 1"], gumbel: Float[Any, "s L"]
