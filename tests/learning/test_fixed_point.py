@@ -30,7 +30,9 @@ def test_each_start_finds_the_fixed_point_next_to_it():
 def test_a_bottleneck_is_passed():
     """Where the lower fixed point has just gone, the iteration is slow but does not stop there."""
     fold = 0.3 * 2 / (3 * np.sqrt(3))  # the depth of the cubic between 0 and 1
-    before, after = (find_fixed_point(_two_wells(scale * fold), jnp.zeros(2)) for scale in (0.999, 1.001))
+    before, after = (
+        find_fixed_point(_two_wells(scale * fold), jnp.zeros(2)) for scale in (0.999, 1.001)
+    )
     assert before.converged
     assert before.point[0] < 0.45
     assert after.converged

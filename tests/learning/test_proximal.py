@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.proximal import Sample, energy, fit, follow, respond, search, stiffness
+from attnrisk.learning.proximal import Sample, energy, fit, follow, respond, search
 from attnrisk.numerics.linalg import solve
 
 RESPONSE = respond(jnp.array([[1.5]]), 0.6)

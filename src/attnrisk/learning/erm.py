@@ -137,9 +137,7 @@ class Problem(NamedTuple):
     ) -> "Problem":
         """With random points, if the equations cover the task and the attention has a minimum."""
         task, attention = learnable(task), learner(attention)
-        return cls(
-            task, attention, draw(task, attention.keys, log2_points, RANDOMISATIONS, seed)
-        )
+        return cls(task, attention, draw(task, attention.keys, log2_points, RANDOMISATIONS, seed))
 
     @property
     def layout(self) -> Layout:
@@ -147,7 +145,7 @@ class Problem(NamedTuple):
         return layout_of(self.task, self.attention)
 
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
-        """Uninformed and informed initialisation; several heads start on different features, and with opposite signs."""
+        """Uninformed and informed initialisation; heads start on different features, or with opposite signs."""
         heads, features = self.layout
         strength = min(float(self.task.strength), 2.0)
         V_k, V_v = (min(0.5 / float(r), 1.0) for r in (ridge.k, ridge.v))
@@ -176,7 +174,7 @@ class Problem(NamedTuple):
         arrays, numbers = as_arrays(self), as_arrays((alpha, ridge.k, ridge.v))
         x, chi, result = np.array(start.x), start.displacements, Result.MAX_STEPS
         far, newton, searches = chi is None, chi is not None, 0
-        for count in range(_MOST_STEPS):  # noqa: B007
+        for count in range(_MOST_STEPS):
             if far:
                 chi = search_all(arrays, as_arrays(x), chi)
             chi, step = map_step(arrays, as_arrays(x), chi, numbers)

@@ -15,7 +15,7 @@ from ..tasks import AbstractSamplable
 
 
 class Points(NamedTuple):
-    """Sequences: a length, uniform numbers for the shift, and normal ones for the fields of `k`, of `v` and the label."""
+    """Sequences: a length, uniform numbers for the shift, normal ones for the fields of `k`, of `v` and the label."""
 
     lengths: Float[Array, "r n"]
     uniforms: Float[Array, "r n u"]

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from .._check import real, refuse
 from .._results import ErrorKind, Estimate, Result
@@ -21,7 +21,7 @@ from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
 from ..tasks import AbstractSamplable, AbstractTask
 from .evidence import Evidence, Points, evidence, knowledge
-from .fixed_point import find_fixed_point
+from .fixed_point import Iteration, find_fixed_point
 from .scope import LIMITS, optimisable
 
 RANDOMISATIONS = 8
@@ -43,8 +43,6 @@ class FixedPoint(eqx.Module):
     recorded: ClassVar[tuple[str, ...]] = (
         "q_k",
         "q_v",
-        "q_hat_k",
-        "q_hat_v",
         "free_entropy",
         "risk",
         "residual",
@@ -138,12 +136,9 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
 
 
 class Trajectory(eqx.Module):
-    """The overlaps at the start and after each step of the state evolution; one value and error each.
+    """The overlaps at the start and after each step of the state evolution; one value and error each."""
 
-    Recorded are those after the last step.
-    """
-
-    recorded: ClassVar[tuple[str, ...]] = ("last_q_k", "last_q_v", "steps", "result", "converged")
+    recorded: ClassVar[tuple[str, ...]] = ("steps", "result", "converged")
     q_k: Estimate
     q_v: Estimate
     result: Result = eqx.field(static=True, default=Result.FINISHED)
@@ -152,16 +147,6 @@ class Trajectory(eqx.Module):
     def steps(self) -> int:
         """Steps taken."""
         return len(self.q_k.value) - 1
-
-    @property
-    def last_q_k(self) -> Estimate:
-        """`q_k` after the last step."""
-        return Estimate(self.q_k.value[-1], self.q_k.error[-1], self.q_k.kind)
-
-    @property
-    def last_q_v(self) -> Estimate:
-        """`q_v` after the last step."""
-        return Estimate(self.q_v.value[-1], self.q_v.error[-1], self.q_v.kind)
 
     @property
     def converged(self) -> bool:
@@ -190,9 +175,8 @@ def state_evolution(
     pooled, own = _follow(task_, alpha_, depth_, draw(task, seed), steps)
     values, replicates = (-np.expm1(-np.asarray(each)) for each in (pooled, own))
     errors = np.std(replicates, 1, ddof=1) / np.sqrt(RANDOMISATIONS)
-    return Trajectory(
-        *(Estimate(values[:, i], errors[:, i], ErrorKind.STANDARD) for i in range(2))
-    )
+    q_k, q_v = (Estimate(values[:, i], errors[:, i], ErrorKind.STANDARD) for i in range(2))
+    return Trajectory(q_k, q_v)
 
 
 @eqx.filter_jit
@@ -260,18 +244,16 @@ def informed_start(task: AbstractSamplable, alpha: float) -> np.ndarray:
 
 def _branch(task: AbstractSamplable, alpha: float, start: np.ndarray, points: Points) -> FixedPoint:
     """The fixed point that the state evolution reaches from a pair of depths."""
-    solution = jax.device_get(_solve(*as_arrays((task, alpha, start)), points))
+    task_, alpha_, start_ = as_arrays((task, alpha, start))
+    end, values, errors = jax.device_get(_solve(task_, alpha_, start_, points))
     outcome = Outcome(
-        *(
-            Estimate(value, error, ErrorKind.STANDARD)
-            for value, error in zip(solution.values, solution.errors, strict=True)
-        )
+        *(Estimate(*each, ErrorKind.STANDARD) for each in zip(values, errors, strict=True))
     )
-    if solution.depth[1] == _RECOVERED:
+    if end.point[1] == _RECOVERED:
         infinite = Estimate(np.inf, 0.0, ErrorKind.STANDARD)
         outcome = outcome._replace(q_hat_v=infinite, free_entropy=infinite)
-    result = Result.CONVERGED if solution.converged else Result.MAX_STEPS
-    return FixedPoint(*outcome, float(solution.residual), int(solution.steps), result)
+    result = Result.CONVERGED if end.converged else Result.MAX_STEPS
+    return FixedPoint(*outcome, float(end.residual), int(end.steps), result)
 
 
 class Outcome(NamedTuple):
@@ -285,20 +267,11 @@ class Outcome(NamedTuple):
     risk: Any
 
 
-class _Solution(NamedTuple):
-    """Where an iteration ended, and the outcomes there with their errors."""
-
-    depth: Float[Array, "2"]
-    values: Float[Array, " outcomes"]
-    errors: Float[Array, " outcomes"]
-    residual: Float[Array, ""]
-    converged: Bool[Array, ""]
-    steps: Int[Array, ""]
-
-
 @eqx.filter_jit
-def _solve(task: AbstractSamplable, alpha: Array, start: Array, points: Points) -> _Solution:
-    """The fixed point of the mean over all points, with the spread between randomisations as its error.
+def _solve(
+    task: AbstractSamplable, alpha: Array, start: Array, points: Points
+) -> tuple[Iteration, Array, Array]:
+    """Where the iteration of the mean over all points ended, the outcomes there, and their errors.
 
     To first order, the map `T_r` of one randomisation has its fixed point `(1 − T')⁻¹(T_r − T)` away, and there its own
     outcomes. The step that is left at the end of the iteration counts in the same way.
@@ -318,7 +291,7 @@ def _solve(task: AbstractSamplable, alpha: Array, start: Array, points: Points) 
     spread = jnp.std(replicates, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
     errors = spread + jnp.abs(end.step @ response)
     values = jnp.mean(outcomes[0], 0)
-    return _Solution(end.point, values, errors, end.residual, end.converged, end.steps)
+    return end, values, errors
 
 
 def _pooled(seen: Evidence) -> Evidence:

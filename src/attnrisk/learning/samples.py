@@ -1,9 +1,9 @@
 """What a sample of the training set looks like to a student with given overlaps (sections 6 and 10).
 
 Only the cavity fields `ω_χ`, `ω_z` and the label matter; the teacher's fields are integrated out. Given the location
-`ε` and a shift `θ` of its token, `ω_χ,ε ~ N(Mθ, Q)` and the other tokens follow `N(0, Q)`. The teacher's fields are then
-`N(MᵀQ⁻¹ω, 1 − MᵀQ⁻¹M)`, so that the law of the location and its score `∂ log G_ε` depend on the unknowns through the
-correlation `C⁻¹M` with `Q = C Cᵀ` alone. Lengths of a law are handled one by one, each with points of its own.
+`ε` and a shift `θ` of its token, `ω_χ,ε ~ N(Mθ, Q)`, and the other tokens follow `N(0, Q)`. Then the teacher's fields
+follow `N(MᵀQ⁻¹ω, 1 − MᵀQ⁻¹M)`, so that the law of the location and its score `∂ log G_ε` depend on the unknowns
+through the correlation `C⁻¹M` with `Q = C Cᵀ` alone. Each length of a law has points of its own.
 """
 
 from typing import NamedTuple
@@ -78,9 +78,7 @@ class Locations(NamedTuple):
         return law, self.score + jnp.tensordot(away, self.score_slope, 2)
 
 
-def locate(
-    task: AbstractSamplable, correlation: Float[Array, "H F"], points: Points
-) -> Locations:
+def locate(task: AbstractSamplable, correlation: Float[Array, "H F"], points: Points) -> Locations:
     """What the scores tell of the location."""
     first = jnp.eye(points.keys.shape[-1])[0]
     shifts = _shifts(task, points)
@@ -103,7 +101,9 @@ def locate(
 
     entries = jnp.eye(correlation.size).reshape(*correlation.shape, *correlation.shape)
     found = [[slopes(entry) for entry in row] for row in entries]
-    by_law, by_score = (jnp.stack([jnp.stack([e[i] for e in row]) for row in found]) for i in (0, 1))
+    by_law, by_score = (
+        jnp.stack([jnp.stack([e[i] for e in row]) for row in found]) for i in (0, 1)
+    )
     return Locations(correlation, *here, by_law, by_score)
 
 

@@ -137,13 +137,11 @@ class Layout(NamedTuple):
             return factor @ factor.T
 
         return pack(
-            Unknowns(
-                *(Order(M, M @ M.T + square(R), square(V)) for M, R, V in self.unpack(free))
-            )
+            Unknowns(*(Order(M, M @ M.T + square(R), square(V)) for M, R, V in self.unpack(free)))
         )
 
     def tamed(self, x: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, bool]:
-        """The target, and whether it is valid; a block with a `V ⪯̸ 0`, which no fixed point has, gets twice that of `x`.
+        """The target, and whether it is valid: where a `V` is not positive, which no fixed point has, twice the last.
 
         Its `M` and `Q` follow from the conjugates that the target was made of.
         """

@@ -217,4 +217,6 @@ class LocationAttention(AbstractGeneral):
 def _predictor(location: AbstractLocation) -> tuple[AbstractAttention, float]:
     """The attention that makes the posterior mean of a label out of the estimates, and the scale of its scores."""
     scale = location.softmax_scale
-    return (LocationAttention(location), 1.0) if scale is None else (Softmax(), float(scale))
+    if scale is None:
+        return LocationAttention(location), 1.0
+    return Softmax(), float(scale)

@@ -27,8 +27,12 @@ from .data import Block
 _LONGEST_ESTIMATE = 100.0  # |k̂|²/D or |v̂|²/D; a posterior mean has about one at most
 _ROUNDING = 64.0  # of a field, in units of the last digit of the tokens
 _TAKEN_BACK = 0.5  # cosine of the angle between a step and the opposite of the one before
-_MOST_DAMPING, _RELAXED = 0.9, 0.95  # damping at most, and what is left of it after a step that takes nothing back
+_MOST_DAMPING, _RELAXED = (
+    0.9,
+    0.95,
+)  # damping at most, and what is left of it after a step that takes nothing back
 _MISSED = 1.2  # by this factor labels may be missed by more than expected: more than chance does at large N
+
 
 class Messages(NamedTuple):
     """The estimates, the variances that they leave, and what each token sees of itself in its fields."""
@@ -39,7 +43,7 @@ class Messages(NamedTuple):
 
 
 class State(NamedTuple):
-    """The messages, the step that led to them, the damping, and the factor by which labels are missed by more than `V_v`."""
+    """The messages, the step that led to them, the damping, and a factor on `V_v` where labels are missed by more."""
 
     messages: Messages
     step: Float[Array, "2 D"]
@@ -73,7 +77,9 @@ def advance(
     """One pass over the data: fields, what they say, and the estimates that follow."""
     old = state.messages
     rounding = (_ROUNDING * np.finfo(data.precision).eps) ** 2
-    label_variance = jnp.maximum(state.noise_inflation * (task.noise**2 + old.variances[1]), rounding)
+    label_variance = jnp.maximum(
+        state.noise_inflation * (task.noise**2 + old.variances[1]), rounding
+    )
     location = task.location_given(old.variances[0])
 
     def at_block(sums: Sums, block: Block, reaction: Array) -> tuple[Sums, Array]:

@@ -16,8 +16,7 @@ from ..learning import (
     optimal_asymptotics,
     tuned_erm_asymptotics,
 )
-from ..learning.erm import learnable
-from ..learning.optimal import optimisable
+from ..learning.scope import learnable, optimisable
 from ..population import Minimum, bayes_risk, population_minima, population_minimum
 from ..population.lanes import LANES
 from ..simulation import fit_amp, fit_erm, sample

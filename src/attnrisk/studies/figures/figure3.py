@@ -193,7 +193,7 @@ def learned(question: Curve) -> list[Row]:
         found = tuned_erm_asymptotics(task, student, alpha, 0, question.log2_points, start)
         row = _row(question, question.attention, alpha, found.test_risk, found.result)
         r_k, r_v = float(found.ridge.k), float(found.ridge.v)
-        rows.append(replace(row, ridge_k=r_k, ridge_v=r_v, warning=found.warning))
+        rows.append(replace(row, ridge_k=r_k, ridge_v=r_v, warning=found.warning or None))
         start = found.ridge if found.converged else None
     return rows
 

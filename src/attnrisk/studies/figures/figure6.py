@@ -109,7 +109,7 @@ def _row(asked: Plane, found: ERMAsymptotics, tuned: bool = False) -> Row:
     inputs = asked.task, asked.nu, asked.length, asked.attention, asked.alpha
     ridge = float(found.ridge.k), float(found.ridge.v)
     risk = float(found.test_risk.value), float(found.test_risk.error)
-    return Row(*inputs, *ridge, tuned, *risk, found.result, found.warning)
+    return Row(*inputs, *ridge, tuned, *risk, found.result, found.warning or None)
 
 
 def plot(rows: Sequence[Row]) -> Figure:

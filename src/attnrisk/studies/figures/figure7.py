@@ -110,7 +110,7 @@ def _row(question: Question, alpha: float, found: ERMAsymptotics) -> Row:
     inputs = question.task, question.nu, question.length, question.attention, alpha
     risk = float(found.test_risk.value), float(found.test_risk.error)
     ridge = float(found.ridge.k), float(found.ridge.v)
-    return Row(*inputs, *risk, found.result, found.warning, *ridge)
+    return Row(*inputs, *risk, found.result, found.warning or None, *ridge)
 
 
 def optimum(question: Curve) -> list[Row]:

@@ -141,4 +141,4 @@ def curve(task: AbstractTask, attention: AbstractAttention, name: str) -> list[P
 
 
 def _point(found: ERMAsymptotics, name: str) -> Point:
-    return Point(name, found.alpha, found.test_risk, found.result, found.warning)
+    return Point(name, found.alpha, found.test_risk, found.result, found.warning or None)
