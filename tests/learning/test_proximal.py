@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.proximal import Sample, energy, fit, follow, respond, search
+from attnrisk.learning.proximal import Sample, energy, fit, follow, search
+from attnrisk.learning.unknowns import Response
 from attnrisk.numerics.linalg import solve
 
-RESPONSE = respond(jnp.array([[1.5]]), 0.6)
+RESPONSE = Response(jnp.array([[1.5]]), jnp.array([[1 / 1.5]]), 0.6)
 
 
 def _samples(rng, count, length):

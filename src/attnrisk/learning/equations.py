@@ -23,12 +23,10 @@ from ..numerics.linalg import solve
 from ..tasks import AbstractSamplable
 from .proximal import (
     Fitted,
-    Response,
     Sample,
     fit,
     follow,
     is_stationary,
-    respond,
     search,
     stiffness,
 )
@@ -62,11 +60,6 @@ class MapStep(NamedTuple):
 def layout_of(task: AbstractSamplable, attention: AbstractAttention) -> Layout:
     """The shape of the unknowns."""
     return Layout(attention.keys, task.features)
-
-
-def response_of(unknowns: Unknowns) -> Response:
-    """How far the fields of a sample give way."""
-    return respond(unknowns.keys.V, unknowns.values.V[0, 0])
 
 
 def hats(task: AbstractSamplable, unknowns: Unknowns, seen: CavitySamples, fitted: Fitted) -> Hats:
@@ -103,7 +96,7 @@ def search_all(problem: Problem, x: Array, last: Any) -> tuple[Array, ...]:
     """Displacements `χ − ω` of all samples at their lowest minimum; `last` are those that were found before."""
     task, attention, points = problem
     unknowns, found = layout_of(task, attention).unpack(x), []
-    response, correlation = response_of(unknowns), unknowns.correlation
+    response, correlation = unknowns.response, unknowns.correlation
     for at, group in enumerate(points):
         seen = cavity_samples(task, unknowns, group, locate(task, correlation, group))
         start = seen.sample.keys if last is None else seen.sample.keys + last[at]
@@ -163,7 +156,7 @@ def mean_hats(
 ) -> tuple[tuple[Array, ...], Hats]:
     """Displacements and hats, the lengths of the law averaged."""
     task, attention, points = problem
-    response = response_of(unknowns)
+    response = unknowns.response
 
     def one(start: Array, sample: Sample) -> tuple[Array, Fitted]:
         chi = follow(attention, start, sample, response)
@@ -191,7 +184,7 @@ def stability(
     """
     task, attention, points = problem
     unknowns = layout_of(task, attention).unpack(x)
-    response, correlation = response_of(unknowns), unknowns.correlation
+    response, correlation = unknowns.response, unknowns.correlation
     growth, unresolved = jnp.zeros(()), jnp.zeros(())
 
     def one(each: Any) -> tuple[Array, Array]:

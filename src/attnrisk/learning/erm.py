@@ -83,14 +83,10 @@ class FixedPointSolution(NamedTuple):
     result: Result
 
     @property
-    def penalty(self) -> Float[np.ndarray, " n"]:
-        """The derivative of the ridges' part of the objective, which is linear in the unknowns."""
-        return self.layout.penalty(np.array([self.ridge.k, self.ridge.v], float))
-
-    @property
     def objective(self) -> float:
         """Per dimension."""
-        return self.alpha * float(np.mean(self.step.train)) / 2 + float(self.penalty @ self.x)
+        penalty = self.layout.penalty((self.ridge.k, self.ridge.v))
+        return self.alpha * float(np.mean(self.step.train)) / 2 + float(penalty @ self.x)
 
     @property
     def answer(self) -> Float[np.ndarray, "n n"]:
@@ -116,12 +112,9 @@ class FixedPointSolution(NamedTuple):
 def distinct(found: list[FixedPointSolution]) -> list[FixedPointSolution]:
     """The lowest objective among the converged, and those others that converged to another value overlap."""
     best, *others = sorted(found, key=lambda it: (not it.result.converged, it.objective))
-    unit = best.layout.value_overlap
-    same = 1e-4 + best.error(unit)
-    return [
-        best,
-        *(it for it in others if it.result.converged and abs((it.x - best.x) @ unit) > same),
-    ]
+    at = best.layout.places.values.M[0, 0]
+    same = 1e-4 + best.error(np.eye(best.x.size)[at])
+    return [best, *(it for it in others if it.result.converged and abs(it.x - best.x)[at] > same)]
 
 
 class Problem(NamedTuple):
@@ -210,7 +203,7 @@ class Problem(NamedTuple):
         value, by_unknowns = self.test_risk(x)
         train = float(np.mean(step.train))
         own = step.train - train
-        by_objective = alpha * step.train_slope / 2 + found.penalty
+        penalty = found.layout.penalty((found.ridge.k, found.ridge.v))
         errors = np.array([found.error(unit) for unit in np.eye(x.size)])
         matrices = zip(
             self.layout.unpack(x).matrices(), self.layout.unpack(errors).matrices(), strict=True
@@ -223,7 +216,9 @@ class Problem(NamedTuple):
         return ERMAsymptotics(
             test_risk=estimate(value, by_unknowns),
             train_error=estimate(train, step.train_slope, own),
-            objective=estimate(found.objective, by_objective, alpha * own / 2),
+            objective=estimate(
+                found.objective, alpha * step.train_slope / 2 + penalty, alpha * own / 2
+            ),
             M=M,
             Q=Q,
             V=V,

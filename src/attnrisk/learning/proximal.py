@@ -7,7 +7,7 @@ minima.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ..attention import AbstractAttention
 from ..numerics.linalg import solve
-from .unknowns import inverse
+from .unknowns import Response
 
 _ROUGH_STEPS, _LAST_STEPS, _WARM_STEPS = 12, 5, 3
 _STATIONARY = 1e-4  # a gradient, in units of one over √V_k
@@ -32,19 +32,6 @@ class Sample(NamedTuple):
     keys: Float[Array, "H L"]
     values: Float[Array, " L"]
     label: Float[Array, ""]
-
-
-class Response(NamedTuple):
-    """`V_k`, its inverse and `V_v`: how far the fields of a sample give way to its label."""
-
-    k: Float[Array, "H H"]
-    stiffness: Float[Array, "H H"]
-    v: Any
-
-
-def respond(V_k: Float[Array, "H H"], V_v: Any) -> Response:
-    """The response with both responses of the keys."""
-    return Response(V_k, inverse(V_k), V_v)
 
 
 class Fitted(NamedTuple):

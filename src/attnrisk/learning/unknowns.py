@@ -26,11 +26,24 @@ class Order(NamedTuple):
     V: Float[Any, "p p"]
 
 
+class Response(NamedTuple):
+    """`V_k`, its inverse and `V_v`: how far the fields of a sample give way to its label."""
+
+    k: Float[Array, "H H"]
+    stiffness: Float[Array, "H H"]
+    v: Any
+
+
 class Unknowns(NamedTuple):
     """The block of the key vectors, and that of the value vector."""
 
     keys: Order
     values: Order
+
+    @property
+    def response(self) -> Response:
+        """What the minimisation inside a sample depends on."""
+        return Response(self.keys.V, inverse(self.keys.V), self.values.V[0, 0])
 
     @property
     def correlation(self) -> Float[Array, "H F"]:
@@ -87,36 +100,31 @@ class Layout(NamedTuple):
             at = int(ends[2])
         return Unknowns(*blocks)
 
-    def penalty(self, ridges: Float[np.ndarray, "2"]) -> Float[np.ndarray, " n"]:
-        """The derivative of `½ Σ r_p Q_pp`, the ridges' part of the objective."""
-        return self._marked(*((0.0, ridge / 2, 0.0) for ridge in ridges))
-
     @property
-    def value_overlap(self) -> Float[np.ndarray, " n"]:
-        """The unit vector of the overlap `m_v`."""
-        return self._marked((0.0, 0.0, 0.0), (1.0, 0.0, 0.0))
+    def places(self) -> Unknowns:
+        """The index of each number in the flat vector."""
+        return self.unpack(np.arange(self.heads * (self.features + self.heads + 1) + 3))
+
+    def penalty(self, ridges: tuple[Any, Any]) -> Float[np.ndarray, " n"]:
+        """The derivative of `½ Σ r_p Q_pp`, the ridges' part of the objective."""
+        slope = np.zeros(self.places.values.V[0, 0] + 1)
+        for (_, Q, _), ridge in zip(self.places, ridges, strict=True):
+            slope[np.diag(Q)] = float(ridge) / 2
+        return slope
 
     def sizes(self, free: np.ndarray) -> np.ndarray:
         """What is a large step of each free number."""
-        overlap = self._marked((1.0, 0.0, 0.0), (1.0, 0.0, 0.0))
-        return np.where(overlap > 0, 0.1 + np.abs(free), 1.0)
+        size = np.ones(free.size)
+        for M, _, _ in self.places:
+            size[M] = 0.1 + np.abs(free[M])
+        return size
 
     def matters(self, free: np.ndarray, least: float) -> np.ndarray:
         """Which free numbers are not the logarithm of a pivot of `Q − M Mᵀ` below `least`."""
-        pivot = self._marked((0.0, 1.0, 0.0), (0.0, 1.0, 0.0)) > 0
-        return ~pivot | (np.where(pivot, free, 0.0) > np.log(least))
-
-    def _marked(self, *blocks: tuple[float, float, float]) -> np.ndarray:
-        """A flat vector with one number for all of `M`, and for the diagonals of `Q` and of `V`, in each block."""
-        shapes = (self.heads, self.features), (1, 1)
-        return pack(
-            Unknowns(
-                *(
-                    Order(np.full((p, t), m), q * np.eye(p), v * np.eye(p))
-                    for (p, t), (m, q, v) in zip(shapes, blocks, strict=True)
-                )
-            )
-        )
+        kept = np.ones(free.size, bool)
+        for _, Q, _ in self.places:
+            kept[np.diag(Q)] = free[np.diag(Q)] > np.log(least)
+        return kept
 
     def to_free(self, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """`M` and the Cholesky factors of `Q − M Mᵀ` and `V`, the diagonals as `log C_ii²`: any numbers are valid."""
