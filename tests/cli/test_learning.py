@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk._results import Result
 from attnrisk.learning import ERMAsymptotics, Ridge
 
 OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}
@@ -20,21 +21,22 @@ def answer(ran):
     return json.loads(ran.out)
 
 
-def made_up(alpha, ridge, test_risk=0.6, result="converged"):
+def made_up(alpha, ridge, test_risk=0.6, result=Result.CONVERGED):
     """A fixed point without the work."""
-    one = ar.Estimate(0.25, 1e-3)
+    one = ar.Estimate(0.25 * np.eye(2), 1e-3 * np.eye(2))
     return ERMAsymptotics(
         test_risk=ar.Estimate(test_risk, 1e-3),
         train_error=ar.Estimate(0.3, 1e-3),
         objective=ar.Estimate(0.5, 1e-3),
-        **dict.fromkeys(("m_k", "q_k", "V_k", "m_v", "q_v", "V_v"), one),
+        **dict.fromkeys(("M", "Q", "V"), one),
         alpha=alpha,
         ridge=ridge,
         result=result,
         start="teacher",
         residual=1e-3,
+        steps=9,
         identities=np.zeros(4),
-        replicon=0.5 if result == "converged" else 2.0,
+        replicon=0.5 if result.converged else 2.0,
         unresolved=0.0,
         jumps=0.0,
         slope=np.zeros(2),
@@ -48,7 +50,7 @@ def learners(monkeypatch):
     def learned(task, attention, alpha, ridge):
         if attention.name == "softmax":
             return made_up(alpha, ridge)
-        return made_up(alpha, ridge, 0.7, "steps over")
+        return made_up(alpha, ridge, 0.7, Result.MAX_STEPS)
 
     def tuned(task, attention, alpha):
         return learned(task, attention, alpha, Ridge(0.25, 4.0))
@@ -116,7 +118,7 @@ class TestErm:
     def test_an_unconverged_panel_is_marked(self, run):
         ran = run("erm", "--alpha", "2", "--attention", "linear")
         assert ran.code == 0
-        assert "NOT CONVERGED: steps over" in ran.out
+        assert "NOT CONVERGED" in ran.out
         assert "replica symmetry is unstable" in ran.out
 
     def test_table(self, run, monkeypatch):
@@ -124,7 +126,10 @@ class TestErm:
         out = run("erm", "--alpha", "2", "--attention", "linear,softmax,erf").out
         lines = [line.split() for line in out.splitlines() if " ± 0.001" in line]
         assert [words[0] for words in lines] == ["softmax", "linear", "erf"]
-        assert [" ".join(words[7:]) for words in lines] == ["converged", *["! steps over *"] * 2]
+        assert [" ".join(words[7:]) for words in lines] == [
+            "converged",
+            *[f"! {Result.MAX_STEPS} *"] * 2,
+        ]
         assert "! NOT CONVERGED" in out
         assert "* replica symmetry is unstable" in " ".join(out.split())
         assert "(best possible)" in out
@@ -163,11 +168,11 @@ def test_optimal_with_thresholds(run, monkeypatch):
 
 def test_an_unconverged_optimum_is_marked(run, monkeypatch):
     found = ar.optimal_asymptotics(ar.SpikedSLR(2.0, 2), 1.05)
-    moving = replace(found, reachable=replace(found.reachable, converged=False))
+    moving = replace(found, reachable=replace(found.reachable, result=Result.MAX_STEPS))
     monkeypatch.setattr("attnrisk.learning.optimal_asymptotics", lambda task, alpha: moving)
     out = run("optimal", *HARD.split()).out
     assert "NOT CONVERGED" in out
-    assert "! still moving" in out
+    assert f"! {Result.MAX_STEPS}" in out
 
 
 BAD = [

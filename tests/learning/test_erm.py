@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.channel import Order, Student, draw, hats, locate, sequences
-from attnrisk.learning.erm import LOG2_POINTS, RANDOMISATIONS, Problem, distinct, starts
+from attnrisk._results import ErrorKind, Result, record
+from attnrisk.learning.equations import hats
+from attnrisk.learning.erm import LOG2_POINTS, Problem, distinct
 from attnrisk.learning.proximal import Fitted
-from attnrisk.learning.step import new_orders
+from attnrisk.learning.samples import cavity_samples, draw, locate
+from attnrisk.learning.unknowns import Order, Unknowns, pack, updated
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.numerics.noisy_argmax import select, tabulate
 from attnrisk.simulation.erm import objective
 
 SPIKED = ar.SpikedSLR(2.0, 3)
@@ -171,9 +172,9 @@ def test_corners_are_answered_or_marked(alpha, ridge):
     assert np.isfinite(float(found.test_risk))
     assert float(found.q_k) > float(found.m_k) ** 2
     if not found.converged:
-        assert found.result == "steps over"
+        assert found.result is Result.MAX_STEPS
     elif ridge.k > 1:
-        assert found.warning is None
+        assert not found.warning
         assert 0.3 < float(found.test_risk) < 1.05
 
 
@@ -182,11 +183,11 @@ def test_corners_are_answered_or_marked(alpha, ridge):
 def test_vanishing_ridges(r):
     """`r → 0`: the fixed point is found or its absence told, and so is that replica symmetry is unstable there."""
     found = ar.erm_asymptotics(SPIKED, ar.Softmax(), 12.0, ar.Ridge(r, r), log2_points=6)
-    assert found.converged or (found.result == "steps over" and r < 1e-3)
+    assert found.converged or (found.result is Result.MAX_STEPS and r < 1e-3)
     assert float(found.train_error) < float(found.test_risk)
     assert float(ar.bayes_risk(SPIKED)) < float(found.test_risk) < 1.0
     assert found.replicon > 1
-    assert found.warning is not None
+    assert found.warning
 
 
 @pytest.mark.parametrize("name", ar.CATALOGUE)
@@ -214,17 +215,19 @@ STEEP = (ar.SpikedSLR(5.0, 3), ar.Softmax(), 1.2, ar.Ridge(0.09, 0.24))
 def test_samples_that_jump_between_minima_widen_the_error():
     """One difference of the map, against the derivative in all six unknowns by differences."""
     task, attention, alpha, ridge = STEEP
-    problem = Problem(task, attention, draw(task, LOG2_POINTS, RANDOMISATIONS, 0))
-    (settled, *_) = distinct([problem.settle(alpha, ridge, start) for start in starts(task, ridge)])
-    steps = 0.03 * np.abs(settled.x)
+    problem = Problem.of(task, attention, LOG2_POINTS, 0)
+    starts = problem.starts(ridge)
+    (best, *_) = distinct([problem.find_fixed_point(alpha, ridge, start) for start in starts])
+    steps = 0.03 * np.abs(best.x)
     sides = [
-        [problem._searched(settled, settled.x + side * step) for side in (1.0, -1.0)]
+        [problem.searched(best, best.x + side * step) for side in (1.0, -1.0)]
         for step in np.diag(steps)
     ]
     jacobian = np.array([above - below for above, below in sides]).T / (2.0 * steps)
-    whole = settled._replace(moved=settled.moved._replace(jacobian=jacobian))
-    found = problem.report(settled)
-    smooth, exact = (it.error(np.eye(6)[3]) for it in (settled, whole))
+    whole = best._replace(step=best.step._replace(jacobian=jacobian))
+    found = problem.report(best)
+    unit = np.eye(best.x.size)[best.layout.places.values.M[0, 0]]
+    smooth, exact = (it.error(unit) for it in (best, whole))
     assert exact > 1.2 * smooth
     assert abs(found.m_v.error / exact - 1) < 0.3
     assert found.jumps > 0.05
@@ -300,35 +303,45 @@ def test_one_engine_for_the_bayes_optimum_too(name):
     alpha = 4.0
     optimum = ar.optimal_asymptotics(task, alpha).reachable
     q_k, q_v = float(optimum.q_k), float(optimum.q_v)
-    student = Student(Order(q_k, q_k, 1 - q_k), Order(q_v, q_v, 1 - q_v))
-    (points,) = draw(task, 11, 8, 0)
-    seen = sequences(task, student, points, locate(task, student.k, points))
+    orders = ((q, q, 1 - q) for q in (q_k, q_v))
+    optimal = Unknowns(*(Order(*(jnp.array([[each]]) for each in it)) for it in orders))
+    (points,) = draw(task, 1, 11, 8, 0)
+    seen = cavity_samples(task, optimal, points, locate(task, optimal.correlation, points))
     width = task.noise**2 + 1 - q_v
+    location = task.location_given(1 - q_k)
 
     def pulls(sample):
-        fit = -((sample.label - sample.values) ** 2) / (2 * width)
-        if name == "spiked":
-            w = jax.nn.softmax(jnp.sqrt(task.nu) * sample.scores + fit)
-            pull_k = jnp.sqrt(task.nu) * w
-        else:
-            slope = 1 / jnp.sqrt(1 - q_k + 1 / task.nu**2)
-            table = tabulate(slope * jnp.sqrt(1 - q_k))
-            law, rivalry = select(slope * sample.scores, jnp.ones(3, bool), table)
-            rivalry = rivalry * (1 - jnp.eye(3))
-            score = slope * (jnp.diag(rivalry.sum(1)) - rivalry) / law[:, None]
-            w = jax.nn.softmax(jnp.log(law) + fit)
-            pull_k = w @ score
-        return Fitted(pull_k, w * (sample.label - sample.values) / width, jnp.zeros(()))
+        missed = sample.label - sample.values
+        found = location.posterior(location.weigh(sample.keys), -(missed**2) / (2 * width))
+        return Fitted(found.score, found.probability * missed / width, jnp.zeros(()))
 
     fitted = jax.lax.map(jax.vmap(jax.vmap(pulls)), seen.sample)
-    total = jnp.stack([jnp.mean(part) for part in hats(task, student, seen, fitted)[:6]])
+    found = hats(task, optimal, seen, fitted).unknowns
+    total = jax.tree.map(lambda hat: alpha * jnp.mean(hat, 0), found)
     # The normalisation of the spike, e^{-ν|k|²/2}, acts as a ridge.
-    precision = jnp.array([1.0 + (alpha * task.nu if name == "spiked" else 0.0), 1.0])
-    moved = new_orders(alpha * total, precision)
-    expected = [q_k, q_k, 1 - q_k, q_v, q_v, 1 - q_v]
-    np.testing.assert_allclose(moved, expected, atol=4e-3)
-    wrong = new_orders(alpha * total, jnp.ones(2) * 1.5)
-    assert np.max(np.abs(wrong - np.array(expected))) > 0.02
+    precision = jnp.array([1.0 + alpha * location.precision[0, 0], 1.0])
+    expected = pack(optimal)
+    np.testing.assert_allclose(pack(updated(total, precision)), expected, atol=4e-3)
+    wrong = pack(updated(total, jnp.ones(2) * 1.5))
+    assert np.max(np.abs(wrong - expected)) > 0.02
+
+
+def test_record(softmax):
+    flat = record(softmax)
+    numbers = ("test_risk", "train_error", "objective", "m_k", "q_k", "V_k", "m_v", "q_v", "V_v")
+    for name in numbers:
+        assert flat[name] == float(getattr(softmax, name))
+        assert flat[f"{name}_error"] == getattr(softmax, name).error
+    assert set(flat) == {
+        *numbers,
+        *(f"{name}_error" for name in numbers),
+        *("replicon", "jumps", "warning", "result", "converged"),
+    }
+    assert (flat["warning"], flat["result"], flat["converged"]) == ("", "converged", True)
+    assert softmax.test_risk.kind is ErrorKind.STANDARD
+    assert softmax.M.value.shape == softmax.Q.value.shape == softmax.V.value.shape == (2, 2)
+    assert softmax.Q.value[1, 1] == float(softmax.q_v)
+    assert softmax.overlaps.m_kk == float(softmax.m_k)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from attnrisk.learning.fixed_point import MOST_STEPS, TOLERANCE, settle
+from attnrisk.learning.fixed_point import MOST_STEPS, TOLERANCE, find_fixed_point
 
 
 def _two_wells(lift):
@@ -18,41 +18,43 @@ def _two_wells(lift):
 
 def test_each_start_finds_the_fixed_point_next_to_it():
     move = _two_wells(0.01)
-    low, high = settle(move, jnp.zeros(2)), settle(move, jnp.array([3.0, 3.0]))
+    low, high = find_fixed_point(move, jnp.zeros(2)), find_fixed_point(move, jnp.array([3.0, 3.0]))
     for end in (low, high):
         assert end.converged
         assert float(end.residual) <= TOLERANCE
-        np.testing.assert_allclose(move(end.place), end.place, atol=TOLERANCE)
-    assert 0.0 < low.place[0] < 0.1
-    assert 2.0 < high.place[0] < 2.1
+        np.testing.assert_allclose(move(end.point), end.point, atol=TOLERANCE)
+    assert 0.0 < low.point[0] < 0.1
+    assert 2.0 < high.point[0] < 2.1
 
 
 def test_a_bottleneck_is_passed():
-    """Where the lower fixed point has just gone, the iteration is slow but does not take the place for one."""
+    """Where the lower fixed point has just gone, the iteration is slow but does not stop there."""
     fold = 0.3 * 2 / (3 * np.sqrt(3))  # the depth of the cubic between 0 and 1
-    before, after = (settle(_two_wells(scale * fold), jnp.zeros(2)) for scale in (0.999, 1.001))
+    before, after = (
+        find_fixed_point(_two_wells(scale * fold), jnp.zeros(2)) for scale in (0.999, 1.001)
+    )
     assert before.converged
-    assert before.place[0] < 0.45
+    assert before.point[0] < 0.45
     assert after.converged
-    assert after.place[0] > 2.0
+    assert after.point[0] > 2.0
 
 
 def test_it_is_faster_than_the_plain_iteration():
     """Which, contracting by 0.9 a step, would take two hundred."""
     matrix = jnp.array([[0.9, 0.0], [0.1, 0.6]])
-    end = settle(lambda x: matrix @ x + jnp.array([0.1, 0.1]), jnp.zeros(2))
+    end = find_fixed_point(lambda x: matrix @ x + jnp.array([0.1, 0.1]), jnp.zeros(2))
     assert end.converged
     assert end.steps < 30
-    np.testing.assert_allclose(end.place, [1.0, 0.5], atol=1e-7)
+    np.testing.assert_allclose(end.point, [1.0, 0.5], atol=1e-7)
 
 
 def test_no_fixed_point():
-    end = settle(lambda x: x + 1.0, jnp.zeros(2))
+    end = find_fixed_point(lambda x: x + 1.0, jnp.zeros(2))
     assert not end.converged
     assert end.steps == MOST_STEPS
 
 
 def test_nonsense_ends_at_once():
-    end = settle(lambda x: x * jnp.nan, jnp.zeros(2))
+    end = find_fixed_point(lambda x: x * jnp.nan, jnp.zeros(2))
     assert not end.converged
     assert end.steps == 0

@@ -9,8 +9,10 @@ import pytest
 from scipy.special import ndtr
 
 import attnrisk as ar
-from attnrisk.learning import optimal_asymptotics, optimal_phase_diagram, optimal_thresholds
+from attnrisk._results import ErrorKind, Result, record
+from attnrisk.learning import optimal_asymptotics, optimal_thresholds
 from attnrisk.learning.evidence import evidence
+from attnrisk.learning.fixed_point import MOST_STEPS
 from attnrisk.learning.optimal import draw, outcome, reachable
 from attnrisk.numerics.arrays import as_arrays
 
@@ -58,7 +60,7 @@ REFERENCE = [
 def test_values_of_section_9(name, alpha, which, printed):
     found = getattr(_solved(name, alpha), which)
     assert found.converged
-    assert found.result == "converged"
+    assert found.result is Result.CONVERGED
     for value, expected in zip((found.q_k, found.q_v, found.risk), printed, strict=True):
         if expected is not None:
             rounding = 5e-3 if 0.1 < expected < 0.95 else 5e-4
@@ -285,7 +287,8 @@ def test_an_unfinished_iteration_says_so():
     """A single token at `α = 1` without noise converges like `1/n`, never below the tolerance."""
     found = optimal_asymptotics(ar.SpikedSLR(3.0, 1), 1.0)
     assert not found.converged
-    assert "still moving" in found.reachable.result
+    assert found.result is found.reachable.result is Result.MAX_STEPS
+    assert found.reachable.steps == MOST_STEPS
     assert found.reachable.residual > 0
     assert float(found.risk) < 3 * float(found.risk.error)  # the limit is zero
 
@@ -316,14 +319,6 @@ def test_nothing_jumps_with_much_noise():
     assert found.algorithmic is None
 
 
-def test_phase_diagram():
-    """A stronger signal makes the hard phase narrower."""
-    found = optimal_phase_diagram(SPIKED, [0.0, 5.0])
-    np.testing.assert_array_equal(found.nu, [0.0, 5.0])
-    np.testing.assert_array_equal(found.information, 1.0)
-    assert 1.0 <= found.algorithmic[1] < found.algorithmic[0] - 0.1
-
-
 BAD_INPUT = [
     (lambda: optimal_asymptotics(SPIKED, 0.0), "alpha = 0"),
     (lambda: optimal_asymptotics(SPIKED, -1.0), "alpha = -1"),
@@ -334,8 +329,6 @@ BAD_INPUT = [
     (lambda: optimal_thresholds(ar.SpikedSLR(2.0, 3, spread=0.7)), "spread = 0.7"),
     (lambda: optimal_asymptotics(ar.WeightedSLR(lambda e, chi: 0.0, 3), 1.0), "task = weighted"),
     (lambda: optimal_thresholds(ar.WeightedSLR(lambda e, chi: 0.0, 3)), "task = weighted"),
-    (lambda: optimal_phase_diagram(SPIKED, [-1.0]), "nu = -1"),
-    (lambda: optimal_phase_diagram(SPIKED, [np.inf]), "nu = inf"),
     (lambda: optimal_asymptotics(ar.SpikedSLR(2.0, 513), 1.0), "length = 513"),
     (lambda: optimal_asymptotics(ar.MaxSLR(2.0, ar.uniform(1, 65)), 1.0), "length = 1-65"),
 ]
@@ -347,6 +340,23 @@ def test_bad_input_is_refused_in_one_line(ask, words):
         ask()
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_records():
+    found = _solved("SPIKED", 0.9)
+    flat = record(found)
+    names = ["risk", "risk_error", "reachable_risk", "reachable_risk_error", "q_k", "q_k_error"]
+    assert list(flat) == [*names, "q_v", "q_v_error", "hard", "result", "converged"]
+    assert (flat["risk"], flat["result"], flat["converged"]) == (
+        float(found.risk),
+        "converged",
+        True,
+    )
+    assert found.risk.kind is found.q_k.kind is ErrorKind.STANDARD
+    path = ar.state_evolution(SPIKED, 0.9, 2)
+    assert path.result is Result.FINISHED
+    assert record(path) == {"steps": 2, "result": "all steps done", "converged": True}
+    assert record(ar.Thresholds(None, None)) == {"information": None, "algorithmic": None}
 
 
 def test_the_state_evolution_climbs_to_the_reachable_fixed_point():

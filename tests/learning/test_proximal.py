@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.proximal import Response, Sample, energy, fit, follow, search, solve
+from attnrisk.learning.proximal import Sample, energy, fit, follow, search
+from attnrisk.learning.unknowns import Response
+from attnrisk.numerics.linalg import solve
 
-RESPONSE = Response(1.5, 0.6)
+RESPONSE = Response(jnp.array([[1.5]]), jnp.array([[1 / 1.5]]), 0.6)
 
 
 def _samples(rng, count, length):
     draw = rng.normal(size=(count, 2 * length + 1)) * 1.5
     return Sample(
-        jnp.array(draw[:, :length]), jnp.array(draw[:, length:-1]), jnp.array(draw[:, -1])
+        jnp.array(draw[:, None, :length]), jnp.array(draw[:, length:-1]), jnp.array(draw[:, -1])
     )
 
 
@@ -24,13 +26,13 @@ def _samples(rng, count, length):
 def test_finds_the_lowest_minimum(name, rng):
     attention = ar.get_attention(name)
     samples = _samples(rng, 40, 2)
-    found = jax.jit(jax.vmap(lambda s: search(attention, s.scores, s, RESPONSE)))(samples)
+    found = jax.jit(jax.vmap(lambda s: search(attention, s.keys, s, RESPONSE)))(samples)
     lowest = jax.vmap(lambda c, s: energy(attention, c, s, RESPONSE))(found, samples)
     offsets = jnp.array(list(itertools.product(np.linspace(-8, 8, 161), repeat=2)))
 
     def on_grid(sample):
-        at = jax.vmap(lambda offset: energy(attention, sample.scores + offset, sample, RESPONSE))
-        return jnp.min(at(offsets))
+        at = jax.vmap(lambda offset: energy(attention, sample.keys + offset, sample, RESPONSE))
+        return jnp.min(at(offsets[:, None]))
 
     grid = jax.lax.map(on_grid, samples)
     assert np.all(lowest <= grid + 1e-9)
@@ -42,15 +44,15 @@ def test_values_are_eliminated_exactly(rng):
     attention, samples = ar.Softmax(), _samples(rng, 20, 3)
 
     def full(chi, z, sample):
-        missed = sample.label - attention(chi) @ z
-        bend = jnp.sum((chi - sample.scores) ** 2) / (2 * RESPONSE.k)
+        missed = sample.label - attention.attend(chi) @ z
+        bend = jnp.sum((chi - sample.keys) ** 2) / (2 * RESPONSE.k[0, 0])
         return missed**2 / 2 + bend + jnp.sum((z - sample.values) ** 2) / (2 * RESPONSE.v)
 
     def slopes(sample):
-        chi = search(attention, sample.scores, sample, RESPONSE)
+        chi = search(attention, sample.keys, sample, RESPONSE)
         fitted = fit(attention, chi, sample, RESPONSE)
         z = sample.values + RESPONSE.v * fitted.pull_v
-        missed = sample.label - attention(chi) @ z
+        missed = sample.label - attention.attend(chi) @ z
         return jax.grad(full, (0, 1))(chi, z, sample), missed**2 - fitted.loss
 
     (by_chi, by_z), loss = jax.jit(jax.vmap(slopes))(samples)
@@ -62,7 +64,7 @@ def test_values_are_eliminated_exactly(rng):
 def test_derivatives_of_a_minimum_are_those_of_finite_differences(rng):
     attention, samples = ar.Softmax(), _samples(rng, 1, 3)
     sample = jax.tree.map(lambda leaf: leaf[0], samples)
-    last = jax.jit(lambda sample: search(attention, sample.scores, sample, RESPONSE))(sample)
+    last = jax.jit(lambda sample: search(attention, sample.keys, sample, RESPONSE))(sample)
 
     @jax.jit
     def at(label):

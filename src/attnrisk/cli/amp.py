@@ -71,7 +71,8 @@ def amp(
 
         from .. import simulation
         from .._check import one_of, real
-        from ..learning.optimal import optimal_asymptotics, optimisable
+        from ..learning import optimal_asymptotics
+        from ..learning.scope import optimisable
         from ..simulation.amp import STARTS, as_damping
 
         problem = optimisable(read_task(task, nu, length, noise, None))

@@ -83,7 +83,7 @@ def erm(
     with working("empirical risk minimisation") as report:
         from .._check import real
         from ..learning import optimal_asymptotics
-        from ..learning.erm import learnable
+        from ..learning.scope import learnable
 
         problem = learnable(read_task(task, nu, length, noise, None))
         students = read_attentions(attention, lambda each: each.is_scale_sensitive)
@@ -153,7 +153,7 @@ def _fields(answer: Answer) -> dict[str, Any]:
         "start": found.start,
         "replicon": found.replicon,
         "jumps": found.jumps,
-        "warning": found.warning,
+        "warning": found.warning or None,
         "overlaps": found.overlaps.as_dict(),
         "response": {"V_k": float(found.V_k), "V_v": float(found.V_v)},
         "ridge": {"k": float(found.ridge.k), "v": float(found.ridge.v)},
@@ -225,4 +225,4 @@ def _table(
 
 def _mark(found: ERMAsymptotics) -> str:
     """The result, with a sign where it is not to be trusted."""
-    return "! " * (not found.converged) + found.result + " *" * (found.warning is not None)
+    return "! " * (not found.converged) + found.result + " *" * bool(found.warning)

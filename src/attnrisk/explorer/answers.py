@@ -311,7 +311,7 @@ class Learned(AbstractQuestion):
         found = tuned_erm_asymptotics(self.problem, get_attention(self.attention), self.alpha)
         risk = float(found.test_risk), float(found.test_risk.error), found.converged
         ridge = float(found.ridge.k), float(found.ridge.v)
-        return (LearnedRow(*known, *risk, found.warning, *ridge),)
+        return (LearnedRow(*known, *risk, found.warning or None, *ridge),)
 
 
 def numbers(rows: Sequence[Any]) -> Iterator[float]:

@@ -9,20 +9,18 @@ from .optimal import (
     optimal_asymptotics,
     state_evolution,
 )
-from .thresholds import PhaseDiagram, Thresholds, optimal_phase_diagram, optimal_thresholds
+from .thresholds import Thresholds, optimal_thresholds
 from .tuning import tuned_erm_asymptotics
 
 __all__ = [
     "ERMAsymptotics",
     "FixedPoint",
     "OptimalAsymptotics",
-    "PhaseDiagram",
     "Ridge",
     "Thresholds",
     "Trajectory",
     "erm_asymptotics",
     "optimal_asymptotics",
-    "optimal_phase_diagram",
     "optimal_thresholds",
     "state_evolution",
     "tuned_erm_asymptotics",

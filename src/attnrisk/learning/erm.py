@@ -1,42 +1,45 @@
-"""Empirical risk minimisation with finite data, `N, D → ∞` at `α = N/D` (section 6).
+"""Empirical risk minimisation with finite data, `N, D → ∞` at `α = N/D` (sections 6 and 10).
 
-    minimise  Σ_μ ½(y_μ − σ(χ_μ)·z_μ)² + (r_k/2)|k|² + (r_v/2)|v|²
+    minimise  Σ_μ ½(y_μ − a(χ_μ)·z_μ)² + ½ Σ_p r_p |w_p|²
 
-Its overlaps solve six equations, whose right-hand sides are means over one sample. They are solved by Newton's method
-with the derivatives of the minimisers inside (implicit ones), on one fixed set of Sobol points.
+Its overlaps solve the equations of `equations`, whose right-hand sides are means over one sample. They are solved by
+Newton's method with the derivatives of the minimisers inside (implicit ones), on one fixed set of Sobol points.
 """
 
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from .._check import real
+from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
-from ..tasks import AbstractTask, MaxSLR, SpikedSLR
-from .asymptotics import CONVERGED, ERMAsymptotics, Ridge, Settled, report
-from .channel import Sequences, draw
-from .scope import Solvable, learner, solvable
-from .step import Moved, doubts, move, search_all
+from ..population.overlaps import Overlaps
+from ..population.plan import is_exact, light_plan, plan
+from ..tasks import AbstractSamplable, AbstractTask
+from .asymptotics import ERMAsymptotics, Ridge
+from .equations import MapStep, layout_of, map_step, search_all, stability
+from .samples import Points, draw
+from .scope import learnable, learner
+from .unknowns import Layout, Order, Unknowns, pack, unknowns_of
 
 RANDOMISATIONS = 16
 LOG2_POINTS = 9
-_LONGEST = {SpikedSLR: 32, MaxSLR: 32}
 
 _TOLERANCE = 1e-8  # of a step of the map, relative
 _PLAIN_STEPS, _MOST_STEPS = 6, 80
 _FAR = 0.05  # a step after which all minima are searched for again
 # Standard errors that the map may still move by: in the first searches, and after so many.
 _SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
-_FARTHEST, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
-_LEAST = 1e-20  # of q − m², which is zero where an attention does not look at its scores
-_NO_OWN = 1e-12  # a q − m² that is none
+_LONGEST_STEP, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
+_VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
 _WIDE, _NARROWEST = 2.0, 0.02
-_M_V = 3  # the place of m_v among the unknowns
 
 
 def erm_asymptotics(
@@ -47,174 +50,273 @@ def erm_asymptotics(
     seed: int = 0,
     log2_points: int = LOG2_POINTS,
 ) -> ERMAsymptotics:
-    """The fixed point of lowest objective, of those found from no information and from the teacher."""
+    """The fixed point of lowest objective, of those found from an uninformed and an informed initialisation.
+
+    The means are over `2^log2_points` points in each of 16 randomisations, scrambled from `seed`.
+    """
     alpha = float(real("alpha", alpha, above=0.0))
-    points = draw(learnable(task), log2_points, RANDOMISATIONS, seed)
-    problem = Problem(learnable(task), learner(attention), points)
-    found = [problem.settle(alpha, ridge, start) for start in starts(task, ridge)]
+    problem = Problem.of(task, attention, log2_points, seed)
+    found = [problem.find_fixed_point(alpha, ridge, start) for start in problem.starts(ridge)]
     best, *rivals = map(problem.report, distinct(found))
     return replace(best, rivals=tuple(rivals))
-
-
-def learnable(task: AbstractTask) -> Solvable:
-    """The task, if this room has the equations for it."""
-    return solvable(task, _LONGEST, "learning from finite data")
 
 
 class Start(NamedTuple):
     """Unknowns to start from, and the displacements `χ − ω` that were found there, if any were."""
 
     name: str
-    x: Float[np.ndarray, "6"]
+    x: Float[np.ndarray, " n"]
     displacements: Any = None
 
 
-def starts(task: AbstractTask, ridge: Ridge) -> tuple[Start, ...]:
-    """Next to nothing known, and nearly all."""
-    sharpness = min(float(getattr(task, "shift", getattr(task, "sharpness", 1.0))), 2.0)
-    loose_k, loose_v = (min(0.5 / float(r), 1.0) for r in (ridge.k, ridge.v))
-    little = np.array([0.05, 0.2, loose_k, 0.05, 0.2, loose_v])
-    much = np.array([sharpness, 1.1 * sharpness**2 + 0.1, min(loose_k, 0.3), 1.0, 1.1, 0.1])
-    return Start("no information", little), Start("teacher", much)
+class FixedPointSolution(NamedTuple):
+    """Where Newton's method ended: the unknowns, the displacements `χ − ω` there, and the last step of the map."""
+
+    layout: Layout
+    alpha: float
+    ridge: Ridge
+    start: str
+    x: Float[np.ndarray, " n"]
+    displacements: Any
+    step: MapStep
+    steps: int
+    result: Result
+
+    @property
+    def objective(self) -> float:
+        """Per dimension."""
+        penalty = self.layout.penalty((self.ridge.k, self.ridge.v))
+        return self.alpha * float(np.mean(self.step.train)) / 2 + float(penalty @ self.x)
+
+    @property
+    def answer(self) -> Float[np.ndarray, "n n"]:
+        """`(1 − T')⁻¹`: how the fixed point answers to a small change of the map."""
+        return np.linalg.inv(np.eye(self.x.size) - self.step.jacobian)
+
+    @property
+    def shifts(self) -> Float[np.ndarray, "r n"]:
+        """How far the fixed point of each randomisation is from that of all, `(1 − T')⁻¹(T_r − T)`."""
+        return np.asarray((self.step.replicates - self.step.target) @ self.answer.T)
+
+    def error(self, gradient: Any, own: Any = 0.0) -> float:
+        """Of a function of the unknowns with this gradient, to which each randomisation adds `own`."""
+        replicates = self.shifts @ gradient + own
+        left = self.answer @ (self.step.target - self.x)
+        return float(np.std(replicates, ddof=1) / np.sqrt(len(replicates)) + abs(left @ gradient))
+
+    def slope(self, by_unknowns: Float[np.ndarray, " n"]) -> Float[np.ndarray, "2"]:
+        """The derivative in the two ridges of a function of the unknowns."""
+        return np.asarray(by_unknowns @ self.answer @ self.step.by_ridge)
 
 
-def distinct(found: list[Settled]) -> list[Settled]:
-    """The lowest objective among the converged, and those others that converged elsewhere."""
-    best, *others = sorted(found, key=lambda it: (not it.converged, it.objective))
-    same = 1e-4 + best.error(np.eye(6)[_M_V])
-    return [best, *(it for it in others if it.converged and abs((it.x - best.x)[_M_V]) > same)]
+def distinct(found: list[FixedPointSolution]) -> list[FixedPointSolution]:
+    """The lowest objective among the converged, and those others that converged to another value overlap."""
+    best, *others = sorted(found, key=lambda it: (not it.result.converged, it.objective))
+    at = best.layout.places.values.M[0, 0]
+    same = 1e-4 + best.error(np.eye(best.x.size)[at])
+    return [best, *(it for it in others if it.result.converged and abs(it.x - best.x)[at] > same)]
 
 
 class Problem(NamedTuple):
     """One attention on one task, with the points that everything is averaged over."""
 
-    task: Solvable
+    task: AbstractSamplable
     attention: AbstractAttention
-    points: tuple[Sequences, ...]
+    points: tuple[Points, ...]
 
-    def settle(self, alpha: float, ridge: Ridge, start: Start) -> Settled:
-        """The fixed point that Newton's method finds from a start."""
-        known, numbers = self._known, as_arrays((alpha, ridge.k, ridge.v))
-        x, chi, result = np.array(start.x), start.displacements, "steps over"
+    @classmethod
+    def of(
+        cls, task: AbstractTask, attention: AbstractAttention, log2_points: int, seed: int
+    ) -> "Problem":
+        """With random points, if the equations cover the task and the attention has a minimum."""
+        task, attention = learnable(task), learner(attention)
+        return cls(task, attention, draw(task, attention.keys, log2_points, RANDOMISATIONS, seed))
+
+    @property
+    def layout(self) -> Layout:
+        """The shape of the unknowns."""
+        return layout_of(self.task, self.attention)
+
+    def starts(self, ridge: Ridge) -> tuple[Start, ...]:
+        """Uninformed and informed initialisation; heads start on different features, or with opposite signs."""
+        heads, features = self.layout
+        strength = min(float(self.task.strength), 2.0)
+        V_k, V_v = (min(0.5 / float(r), 1.0) for r in (ridge.k, ridge.v))
+        signs = np.where(np.arange(heads) // features % 2, -1.0, 1.0)[:, None]
+        own = signs * np.eye(features)[np.arange(heads) % features]
+
+        def start(name: str, overlap: float, residual: float, V_k: float, values: Any) -> Start:
+            M = overlap * own
+            keys = Order(M, M @ M.T + residual * np.eye(heads), V_k * np.eye(heads))
+            m_v, q_v, V_v = (np.array([[each]]) for each in values)
+            return Start(name, pack(Unknowns(keys, Order(m_v, q_v, V_v))))
+
+        much = 0.1 * strength**2 + 0.1
+        return (
+            start("no information", 0.05, 0.2 - 0.05**2, V_k, (0.05, 0.2, V_v)),
+            start("teacher", strength, much, min(V_k, 0.3), (1.0, 1.1, 0.1)),
+        )
+
+    def find_fixed_point(self, alpha: float, ridge: Ridge, start: Start) -> FixedPointSolution:
+        """The fixed point that Newton's method finds from a start.
+
+        Not a library's root finder: the start is to decide which fixed point is found. Hence the first steps are those
+        of the plain iteration, later ones agree with it in direction and are short, and no step is taken for the last
+        before every sample has been searched for a lower minimum.
+        """
+        arrays, numbers = as_arrays(self), as_arrays((alpha, ridge.k, ridge.v))
+        x, chi, result = np.array(start.x), start.displacements, Result.MAX_STEPS
         far, newton, searches = chi is None, chi is not None, 0
-        for step in range(_MOST_STEPS):
+        for count in range(_MOST_STEPS):
             if far:
-                chi = search_all(known, as_arrays(x), chi)
-            chi, moved = move(known, as_arrays(x), chi, numbers)
-            moved = jax.tree.map(np.asarray, moved)
-            if _is_small(moved.target - x, x):
+                chi = search_all(arrays, as_arrays(x), chi)
+            chi, step = map_step(arrays, as_arrays(x), chi, numbers)
+            step = jax.tree.map(np.asarray, step)
+            if np.all(np.abs(step.target - x) <= _TOLERANCE * (1.0 + np.abs(x))):
                 # Fixed; but is every sample at its lowest minimum? If not, on from there. A sample that has two
                 # equally low ones jumps at every step, and may, if that is little beside the sampling; its share is in
                 # the error.
-                chi = search_all(known, as_arrays(x), chi)
-                moved = jax.tree.map(np.asarray, move(known, as_arrays(x), chi, numbers)[1])
+                chi = search_all(arrays, as_arrays(x), chi)
+                step = jax.tree.map(np.asarray, map_step(arrays, as_arrays(x), chi, numbers)[1])
                 searches += 1
-                jump = np.abs(moved.target - x)
-                noise = np.std(moved.spread, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
+                jump = np.abs(step.target - x)
+                noise = np.std(step.replicates, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
                 most = _SLIGHT if searches < _SEARCHES else _JUMP
                 if np.all(jump <= np.maximum(_TOLERANCE, most * noise)):
-                    result = CONVERGED
+                    result = Result.CONVERGED
                     break
-            ahead = _stepped(x, moved, newton or step >= _PLAIN_STEPS)
+            ahead = _stepped(self.layout, x, step, newton or count >= _PLAIN_STEPS)
             far = bool(np.any(np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))))
             x = ahead
-        return Settled(alpha, ridge, start.name, x, chi, moved, result)
+        return FixedPointSolution(
+            self.layout, alpha, ridge, start.name, x, chi, step, count + 1, result
+        )
 
-    def report(self, settled: Settled) -> ERMAsymptotics:
-        """All there is to say about a fixed point."""
-        x, chi = as_arrays(settled.x), settled.displacements
-        replicon, unresolved = map(float, doubts(self._known, x, chi, as_arrays(settled.alpha)))
-        settled, jumps = self._with_jumps(settled)
-        return report(self.task, self.attention, settled, replicon, unresolved, jumps)
+    def report(self, found: FixedPointSolution) -> ERMAsymptotics:
+        """The values at a fixed point, their errors, and how far replica symmetry can be trusted."""
+        alpha, x = found.alpha, found.x
+        growth, unresolved = stability(
+            as_arrays(self), as_arrays(x), found.displacements, as_arrays(alpha)
+        )
+        found, jumps = self._with_jumps(found)
+        step = found.step
+        value, by_unknowns = self.test_risk(x)
+        train = float(np.mean(step.train))
+        own = step.train - train
+        penalty = found.layout.penalty((found.ridge.k, found.ridge.v))
+        errors = np.array([found.error(unit) for unit in np.eye(x.size)])
+        matrices = zip(
+            self.layout.unpack(x).matrices(), self.layout.unpack(errors).matrices(), strict=True
+        )
+        M, Q, V = (Estimate(*each, ErrorKind.STANDARD) for each in matrices)
 
-    def _with_jumps(self, settled: Settled) -> tuple[Settled, float]:
+        def estimate(value: float, *slopes: Any) -> Estimate:
+            return Estimate(value, found.error(*slopes), ErrorKind.STANDARD)
+
+        return ERMAsymptotics(
+            test_risk=estimate(value, by_unknowns),
+            train_error=estimate(train, step.train_slope, own),
+            objective=estimate(
+                found.objective, alpha * step.train_slope / 2 + penalty, alpha * own / 2
+            ),
+            M=M,
+            Q=Q,
+            V=V,
+            alpha=alpha,
+            ridge=found.ridge,
+            result=found.result,
+            start=found.start,
+            residual=float(np.max(np.abs(step.target - x))),
+            steps=found.steps,
+            identities=_identities(found),
+            replicon=float(np.max(np.linalg.eigvals(np.asarray(growth)).real)),
+            unresolved=float(unresolved),
+            jumps=jumps,
+            slope=found.slope(by_unknowns),
+        )
+
+    def test_risk(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """The test risk and its derivatives in the unknowns."""
+        longest = np.sqrt(np.max(self.layout.unpack(x).keys.Q))
+        scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
+        exact = is_exact(self.task, self.attention)
+        how = (
+            light_plan(self.task, self.attention, scale, scale, scale)
+            if exact
+            else plan(self.task, self.attention)
+        )
+        value, slope = _test_risk(as_arrays((self.task, self.attention, how)), as_arrays(x))
+        return float(value), np.asarray(slope)
+
+    def _with_jumps(self, found: FixedPointSolution) -> tuple[FixedPointSolution, float]:
         """The same with samples that jump between minima in the derivative of the map, and their share of it.
 
-        The derivatives of the minimisers know nothing of them. One difference of the map, every sample searched anew on
+        The derivatives of the minimisers do not include them. One difference of the map, every sample searched anew on
         both sides, corrects the derivative where it matters: in the direction in which the sampling moves the fixed
         point most, and over about as far.
         """
-        x, moved = settled.x, settled.moved
-        slope, size = _free_slope(x), _sizes(_free(x))
-        seen = _owns(x) > _NO_OWN
-        spread = np.where(seen, settled.shifts @ slope.T / size, 0.0)
+        x, step, layout = found.x, found.step, found.layout
+        free = layout.to_free(x)
+        slope = np.linalg.inv(np.asarray(unknowns_of(layout, free)[1]))
+        size, matters = layout.sizes(free), layout.matters(free, _VANISHING)
+        spread = np.where(matters, found.shifts @ slope.T / size, 0.0)
         _, deviations, directions = np.linalg.svd(spread, full_matrices=False)
         error = deviations[0] / len(spread)
-        reach = np.clip(_WIDE * error, _NARROWEST, _FARTHEST) * size * directions[0]
-        above, below = (_unfree(_free(x) + side * reach) for side in (1.0, -1.0))
-        missed = self._searched(settled, above) - self._searched(settled, below)
-        missed -= moved.jacobian @ (above - below)
+        reach = np.clip(_WIDE * error, _NARROWEST, _LONGEST_STEP) * size * directions[0]
+        sides = [np.asarray(unknowns_of(layout, free + side * reach)[0]) for side in (1.0, -1.0)]
+        above, below = (self.searched(found, side) for side in sides)
+        apart = sides[0] - sides[1]
+        missed = above - below - step.jacobian @ apart
         toward = slope.T @ (reach / size**2)
-        update = np.outer(missed, toward / (toward @ (above - below)))
-        share = np.linalg.norm(np.where(seen, slope @ missed / size, 0.0))
+        update = np.outer(missed, toward / (toward @ apart))
+        share = np.linalg.norm(np.where(matters, slope @ missed / size, 0.0))
         jumps = float(share / (2.0 * np.linalg.norm(reach / size)))
-        return settled._replace(moved=moved._replace(jacobian=moved.jacobian + update)), jumps
+        return found._replace(step=step._replace(jacobian=step.jacobian + update)), jumps
 
-    def _searched(self, settled: Settled, x: np.ndarray) -> np.ndarray:
-        """Where the map leads from other unknowns nearby."""
-        numbers = as_arrays((settled.alpha, settled.ridge.k, settled.ridge.v))
-        chi = search_all(self._known, as_arrays(x), settled.displacements)
-        return np.asarray(move(self._known, as_arrays(x), chi, numbers)[1].target)
-
-    @property
-    def _known(self) -> Any:
-        return as_arrays((self.task, self.attention, self.points))
+    def searched(self, found: FixedPointSolution, x: np.ndarray) -> np.ndarray:
+        """Where the map leads from other unknowns nearby, every sample searched anew."""
+        arrays = as_arrays(self)
+        numbers = as_arrays((found.alpha, found.ridge.k, found.ridge.v))
+        chi = search_all(arrays, as_arrays(x), found.displacements)
+        return np.asarray(map_step(arrays, as_arrays(x), chi, numbers)[1].target)
 
 
-def _is_small(step: np.ndarray, x: np.ndarray) -> bool:
-    return bool(np.all(np.abs(step) <= _TOLERANCE * (1.0 + np.abs(x))))
+@eqx.filter_jit
+def _test_risk(arrays: Any, x: Array) -> tuple[Array, Array]:
+    task, attention, how = arrays
+
+    def at(x: Array) -> Array:
+        (M_k, Q_k, _), (M_v, Q_v, _) = layout_of(task, attention).unpack(x)
+        block_diag = jax.scipy.linalg.block_diag
+        overlaps = Overlaps(block_diag(M_k, M_v), block_diag(Q_k, Q_v))
+        return jnp.mean(risk(task, attention, overlaps, how))
+
+    return jax.value_and_grad(at)(x)
 
 
-def _stepped(x: np.ndarray, moved: Moved, newton: bool) -> np.ndarray:
-    """Newton's step, shortened to what is near, where it goes the way of the plain one; or that, damped."""
-    target = _tamed(x, np.asarray(moved.target))
-    here = _free(x)
-    plain = _free(target) - here
-    if newton and np.all(target == moved.target):
-        slope = _free_slope(target) @ moved.jacobian @ np.linalg.inv(_free_slope(x))
-        step = np.linalg.solve(np.eye(6) - slope, plain)
-        size = _sizes(here)
-        step *= min(1.0, _FARTHEST / float(np.max(np.abs(step) / size)))
-        if (step / size) @ (plain / size) > 0:
-            return _unfree(here + step)
-    return _unfree(here + _DAMPING * plain)
+def _identities(found: FixedPointSolution) -> np.ndarray:
+    """`r M − αE[g h*ᵀ]` and `r Q − αE[g hᵀ]` of both blocks, zero at a fixed point."""
+    blocks = zip(
+        (found.ridge.k, found.ridge.v), found.layout.unpack(found.x), found.step.hats, strict=True
+    )
+    parts = []
+    for ridge, (M, Q, V), hat in blocks:
+        parts.append(ridge * M - found.alpha * (hat.M - hat.V @ M))
+        parts.append(ridge * Q - found.alpha * (hat.Q @ V + hat.M @ M.T - hat.V @ Q))
+    return np.concatenate([part.ravel() for part in parts])
 
 
-def _tamed(x: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The target, where it is valid. At a `r + V̂ < 0`, which no fixed point has, as at a stiffness half of that now."""
-    v, ahead = x.reshape(2, 3)[:, 2], target.reshape(2, 3)
-    ratio = np.where(ahead[:, 2] > 0, 1.0, 2.0 * v / ahead[:, 2])
-    return np.asarray((ahead * np.stack([ratio, ratio**2, ratio], 1)).ravel())
-
-
-def _sizes(free: np.ndarray) -> np.ndarray:
-    """What is a large step of each free number."""
-    return np.where(np.arange(6) % 3, 1.0, 0.1 + np.abs(free))
-
-
-def _owns(x: np.ndarray) -> np.ndarray:
-    """`q − m²` where an unknown depends on it, and one elsewhere."""
-    m, q, _ = x.reshape(2, 3).T
-    return np.stack([np.ones(2), q - m**2, np.ones(2)], 1).ravel()
-
-
-def _free(x: np.ndarray) -> np.ndarray:
-    """`m`, `log(q − m²)`, `log V` for both directions: any six numbers are valid."""
-    m, q, v = x.reshape(2, 3).T
-    return np.stack([m, np.log(np.maximum(q - m**2, _LEAST)), np.log(v)], 1).ravel()
-
-
-def _unfree(y: np.ndarray) -> np.ndarray:
-    m, log_own, log_v = y.reshape(2, 3).T
-    return np.stack([m, m**2 + np.exp(log_own), np.exp(log_v)], 1).ravel()
-
-
-def _free_slope(x: np.ndarray) -> Float[np.ndarray, "6 6"]:
-    """The derivatives of the free numbers."""
-    slope = np.zeros((6, 6))
-    for at, (m, q, v) in zip((0, 3), x.reshape(2, 3), strict=True):
-        own = max(q - m**2, _LEAST)
-        block = np.diag([1.0, 1.0 / own, 1.0 / v])
-        block[1, 0] = -2.0 * m / own
-        slope[at : at + 3, at : at + 3] = block
-    return slope
+def _stepped(layout: Layout, x: np.ndarray, step: MapStep, newton: bool) -> np.ndarray:
+    """Newton's step, of limited length, where it agrees with the plain one; or that, damped."""
+    target, valid = layout.tamed(x, np.asarray(step.target))
+    here, there = layout.to_free(x), layout.to_free(target)
+    plain = there - here
+    if newton and valid:
+        by_here, by_there = (np.asarray(unknowns_of(layout, free)[1]) for free in (here, there))
+        slope = np.linalg.solve(by_there, step.jacobian @ by_here)
+        ahead = np.linalg.solve(np.eye(x.size) - slope, plain)
+        size = layout.sizes(here)
+        ahead *= min(1.0, _LONGEST_STEP / float(np.max(np.abs(ahead) / size)))
+        if (ahead / size) @ (plain / size) > 0:
+            return np.asarray(unknowns_of(layout, here + ahead)[0])
+    return np.asarray(unknowns_of(layout, here + _DAMPING * plain)[0])

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from ..numerics.noisy_argmax import select, tabulate
-from ..tasks import AbstractPlanted, AbstractSelected
+from ..tasks import AbstractSamplable
 
 
 class Points(NamedTuple):
-    """Sequences: a length each, and normal variables for the fields of `k`, the fields of `v` and the label."""
+    """Sequences: a length, uniform numbers for the shift, normal ones for the fields of `k`, of `v` and the label."""
 
     lengths: Float[Array, "r n"]
+    uniforms: Float[Array, "r n u"]
     normals: Float[Array, "r n dimension"]
 
 
@@ -46,22 +46,6 @@ def knowledge(depth: Float[Array, "2"], noise: Any) -> Knowledge:
     return Knowledge(q[0], q[1], left[0], noise**2 + left[1])
 
 
-def evidence(
-    task: AbstractPlanted | AbstractSelected, depth: Float[Array, "2"], points: Points
-) -> Evidence:
-    """The evidence per randomisation, averaged over its points."""
-    known = knowledge(depth, task.noise)
-    at_point = (
-        _planted(task, known) if isinstance(task, AbstractPlanted) else _selected(task, known)
-    )
-    means = jax.lax.map(lambda each: jax.tree.map(jnp.mean, jax.vmap(at_point)(*each)), points)
-    # By the Nishimori identity the excess has mean zero. Weighted as below it cancels the noise of the signal both
-    # where the location is known and where all locations are equally likely.
-    signal_v = means.signal_v - means.certainty * means.excess / known.label_variance
-    log_evidence = means.log_evidence + means.excess / 2
-    return Evidence(means.signal_k, signal_v, log_evidence, means.found)
-
-
 class _Sample(NamedTuple):
     """What one sequence adds to the evidence, with the posterior `w` of its location given the label.
 
@@ -76,76 +60,43 @@ class _Sample(NamedTuple):
     excess: Any
 
 
-def _planted(task: AbstractPlanted, known: Knowledge) -> Any:
-    """A sequence whose first token is the relevant one, as good as any."""
+def evidence(task: AbstractSamplable, depth: Float[Array, "2"], points: Points) -> Evidence:
+    """The evidence per randomisation, averaged over its points, the locations they visit and the sign of the noise."""
+    known = knowledge(depth, task.noise)
+    location = task.location_given(known.left_k)
+    longest = points.normals.shape[-1] // 2
+    count = location.visited(longest)
+    # Where many locations are visited the law of the location takes most of the time, and two labels for each nearly
+    # halve the error.
+    signs = jnp.array([1.0, -1.0])[: min(count, 2)]
+    log_height = -jnp.log(2 * np.pi * known.label_variance) / 2
 
-    def at_point(length: Array, normals: Array) -> _Sample:
-        fields, values, noise, present = _parts(length, normals)
-        mean = jnp.where(jnp.arange(fields.size) == 0, task.shift * known.q_k, 0.0)
-        log_odds = task.shift * (mean + jnp.sqrt(known.q_k) * fields)
-        log_odds = jnp.where(present, log_odds, -jnp.inf)
-        square = _misfit(values[0], values, noise, known)
-        fitting = log_odds - square / 2
-        posterior = jax.nn.softmax(fitting)
-        certainty = jnp.sum(posterior**2)
-        norm = task.shift**2 * known.q_k / 2 + jnp.log(length) + _log_width(known)
-        return _Sample(
-            task.shift**2 * certainty,
-            jnp.sum(posterior**2 * square) / known.label_variance,
-            jax.nn.logsumexp(fitting) - norm,
-            jnp.sum(jax.nn.softmax(log_odds) ** 2),
-            certainty,
-            jnp.sum(posterior * square) - 1.0,
-        )
+    def at_point(length: Array, uniforms: Array, normals: Array) -> _Sample:
+        fields, values, noise = normals[:longest], normals[longest:-1], normals[-1]
+        shift = jnp.outer(task.draw_shift(uniforms), jnp.eye(longest)[0])
+        means = jnp.sqrt(known.q_k) * fields + known.q_k * shift
+        weights = location.weigh(means, jnp.arange(longest) < length)
+        law, chance = jax.nn.softmax(weights.log), jax.nn.softmax(weights.log[:count])
+        apart = jnp.sqrt(known.q_v / known.label_variance) * (values[:count, None] - values)
 
-    return at_point
+        def labelled(noise: Array) -> _Sample:
+            square = (apart + noise) ** 2
+            found = jax.vmap(location.posterior, (None, 0))(weights, -square / 2)
+            probability = found.probability
+            return _Sample(
+                chance @ jnp.sum(found.score**2, (1, 2)),
+                chance @ jnp.sum(probability**2 * square, 1) / known.label_variance,
+                chance @ found.log_evidence + log_height,
+                jnp.sum(law**2),
+                chance @ jnp.sum(probability**2, 1),
+                chance @ jnp.sum(probability * square, 1) - 1.0,
+            )
 
+        return jax.vmap(labelled)(noise * signs)
 
-def _selected(task: AbstractSelected, known: Knowledge) -> Any:
-    """A sequence averaged over its location, whose law given the fields is known, and over the sign of the noise.
-
-    The law of the location is what takes time, and two labels for each nearly halve the error.
-    """
-    slope = 1.0 / jnp.sqrt(known.left_k + 1.0 / task.sharpness**2)
-    table = tabulate(slope * jnp.sqrt(known.left_k))
-
-    def labelled(noise: Array, values: Array, law: Array, rivalry: Array) -> _Sample:
-        square = _misfit(values[:, None], values, noise, known)
-        fitting = jnp.log(law) - square / 2
-        posterior = jax.nn.softmax(fitting)
-        odds = jnp.where(law > 0, posterior / law, 0.0)
-        score = odds * jnp.sum(rivalry, 0) - odds @ rivalry
-        return _Sample(
-            slope**2 * law @ jnp.sum(score**2, -1),
-            law @ jnp.sum(posterior**2 * square, -1) / known.label_variance,
-            law @ jax.nn.logsumexp(fitting, -1) - _log_width(known),
-            jnp.sum(law**2),
-            law @ jnp.sum(posterior**2, -1),
-            law @ jnp.sum(posterior * square, -1) - 1.0,
-        )
-
-    def at_point(length: Array, normals: Array) -> _Sample:
-        fields, values, noise, present = _parts(length, normals)
-        law, rivalry = select(slope * jnp.sqrt(known.q_k) * fields, present, table)
-        noises = jnp.stack([noise, -noise])
-        return jax.vmap(labelled, (0, None, None, None))(noises, values, law, rivalry)
-
-    return at_point
-
-
-def _parts(length: Array, normals: Array) -> tuple[Array, Array, Array, Bool[Array, " L"]]:
-    """Fields of `k`, fields of `v`, noise of the label, and which tokens the sequence has."""
-    longest = normals.size // 2
-    present = jnp.arange(longest) < length
-    return normals[:longest], normals[longest:-1], normals[-1], present
-
-
-def _misfit(own: Array, values: Array, noise: Array, known: Knowledge) -> Array:
-    """`(y − ω_z)²/(Δ² + 1 − q_v)` of all tokens, for a label that belongs to `own`."""
-    apart = jnp.sqrt(known.q_v / known.label_variance) * (own - values)
-    return (apart + noise) ** 2
-
-
-def _log_width(known: Knowledge) -> Array:
-    """Minus the logarithm of the height of the law of a label."""
-    return jnp.log(2 * np.pi * known.label_variance) / 2
+    means = jax.lax.map(lambda each: jax.tree.map(jnp.mean, jax.vmap(at_point)(*each)), points)
+    # By the Nishimori identity the excess has mean zero. Weighted as below it cancels the noise of the signal both
+    # where the location is known and where all locations are equally likely.
+    signal_v = means.signal_v - means.certainty * means.excess / known.label_variance
+    log_evidence = means.log_evidence + means.excess / 2
+    return Evidence(means.signal_k, signal_v, log_evidence, means.found)

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 MOST_STEPS = 400
-TOLERANCE = 1e-9  # of a step; the points are fixed, so that nothing but rounding is in the way
+TOLERANCE = 1e-9  # of a step; the points are fixed, so that only rounding is in the way
 # The longest step in plain ones, and in all where it is longer than a plain one: enough to pass a bottleneck, too
 # little to pass a pair of fixed points unseen.
-_LEAP, _FAR = 10.0, 0.25
+_LONGEST_RATIO, _LONGEST_STEP = 10.0, 0.25
 _LEAST_PROGRESS = 0.5  # of a step along the plain one
 
 
 class Iteration(NamedTuple):
-    """A place, the plain step `T(x) − x` from it, and an estimate of `(1 − T')⁻¹`."""
+    """A point, the plain step `T(x) − x` from it, and an estimate of `(1 − T')⁻¹`."""
 
-    place: Float[Array, "2"]
+    point: Float[Array, "2"]
     step: Float[Array, "2"]
     inverse: Float[Array, "2 2"]
     steps: Int[Array, ""]
@@ -30,40 +30,41 @@ class Iteration(NamedTuple):
 
     @property
     def converged(self) -> Bool[Array, ""]:
-        """Whether the place is a fixed point."""
+        """Whether the point is a fixed point."""
         return self.residual <= TOLERANCE
 
 
-def settle(move: Callable[[Array], Array], start: Float[Array, "2"]) -> Iteration:
-    """Iterate `x → move(x)` with Broyden's method, never far from the plain iteration.
+def find_fixed_point(function: Callable[[Array], Array], start: Float[Array, "2"]) -> Iteration:
+    """Iterate `x → function(x)` with Broyden's method, restricted to stay close to the plain iteration.
 
-    From below a monotone map climbs to its lowest fixed point, from above it descends to its highest, and which of
-    them is meant matters here. Hence a step has to go the way of the plain one, and not much farther.
+    Not a library's root finder: from below a monotone map climbs to its lowest fixed point, from above it descends to
+    its highest, and the answer has to be that one. Hence a step has to agree in direction with the plain one, and may
+    not be much longer.
     """
 
     def advance(state: Iteration) -> Iteration:
-        place = jnp.maximum(state.place + _leap(state), 0.0)
-        step = move(place) - place
-        return Iteration(place, step, _update(state, place - state.place, step), state.steps + 1)
+        point = jnp.maximum(state.point + _restricted(state), 0.0)
+        step = function(point) - point
+        return Iteration(point, step, _update(state, point - state.point, step), state.steps + 1)
 
     def unfinished(state: Iteration) -> Array:
         return (state.residual > TOLERANCE) & (state.steps < MOST_STEPS)
 
-    first = Iteration(start, move(start) - start, jnp.eye(2), jnp.asarray(0))
+    first = Iteration(start, function(start) - start, jnp.eye(2), jnp.asarray(0))
     return jax.lax.while_loop(unfinished, advance, first)
 
 
-def _leap(state: Iteration) -> Float[Array, "2"]:
+def _restricted(state: Iteration) -> Float[Array, "2"]:
     """Broyden's step where it agrees with the plain one, shortened to the longest allowed."""
     ahead, plain = state.inverse @ state.step, state.step
     agrees = ahead @ plain >= _LEAST_PROGRESS * plain @ plain
-    longest = jnp.maximum(state.residual, jnp.minimum(_LEAP * state.residual, _FAR))
-    excess = jnp.max(jnp.abs(ahead)) / longest
+    longest = jnp.minimum(_LONGEST_RATIO * state.residual, _LONGEST_STEP)
+    excess = jnp.max(jnp.abs(ahead)) / jnp.maximum(state.residual, longest)
     return jnp.where(agrees, ahead / jnp.maximum(excess, 1.0), plain)
 
 
 def _update(state: Iteration, ahead: Array, step: Array) -> Float[Array, "2 2"]:
-    """Broyden's update; where the plain steps do not shrink there is nothing to aim at, and the stride is doubled."""
+    """Broyden's update; where the plain steps do not shrink, twice the last ratio of step to plain step instead."""
     change = state.inverse @ (state.step - step)
     scale = ahead @ change
     updated = state.inverse + jnp.outer(ahead - change, ahead @ state.inverse) / scale

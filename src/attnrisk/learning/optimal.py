@@ -13,23 +13,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from .._check import real, refuse
-from .._results import Estimate
+from .._results import ErrorKind, Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
-from ..tasks import AbstractTask, MaxSLR, SpikedSLR
+from ..tasks import AbstractSamplable, AbstractTask
 from .evidence import Evidence, Points, evidence, knowledge
-from .fixed_point import settle
-from .scope import Solvable, solvable
+from .fixed_point import Iteration, find_fixed_point
+from .scope import LIMITS, optimisable
 
-# Tokens of a sequence; for max-SLR the work grows like their third power.
-LONGEST = {SpikedSLR: 512, MaxSLR: 64}
 RANDOMISATIONS = 8
-# Powers of two: points of a randomisation at least and at most, and numbers in all, for which a call takes a second.
-_LEAST_POINTS, _MOST_POINTS = 8, 14
-_NUMBERS = {SpikedSLR: 19, MaxSLR: 16}
+_LEAST_POINTS, _MOST_POINTS = 8, 14  # powers of two: points of a randomisation
 
 # With noiseless labels and 1 − q_v below e^-16, each step divides it by α: v is found, and q_v is one to all digits.
 _RECOVERING, _RECOVERED = 16.0, 69.0
@@ -44,6 +40,16 @@ class FixedPoint(eqx.Module):
     `residual` is the step that the map still makes in `log(1 + q̂)`; the errors cover it and the sampling.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "q_k",
+        "q_v",
+        "free_entropy",
+        "risk",
+        "residual",
+        "steps",
+        "result",
+        "converged",
+    )
     q_k: Estimate
     q_v: Estimate
     q_hat_k: Estimate
@@ -51,15 +57,13 @@ class FixedPoint(eqx.Module):
     free_entropy: Estimate
     risk: Estimate
     residual: float
-    converged: bool
     steps: int
+    result: Result = eqx.field(static=True)
 
     @property
-    def result(self) -> str:
-        """Whether this is a fixed point, in words."""
-        if self.converged:
-            return "converged"
-        return f"still moving by {self.residual:.1g} a step after {self.steps} steps"
+    def converged(self) -> bool:
+        """Whether this is a fixed point."""
+        return self.result.converged
 
 
 class OptimalAsymptotics(eqx.Module):
@@ -68,6 +72,15 @@ class OptimalAsymptotics(eqx.Module):
     `reachable` starts from no information, `informed` from the locations of all tokens.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "risk",
+        "reachable_risk",
+        "q_k",
+        "q_v",
+        "hard",
+        "result",
+        "converged",
+    )
     reachable: FixedPoint
     informed: FixedPoint
 
@@ -93,7 +106,7 @@ class OptimalAsymptotics(eqx.Module):
 
     @property
     def reachable_risk(self) -> Estimate:
-        """The test risk of message passing, the best of all known algorithms that are fast."""
+        """The test risk of message passing, the lowest that a known polynomial-time algorithm attains."""
         return self.reachable.risk
 
     @property
@@ -113,9 +126,14 @@ class OptimalAsymptotics(eqx.Module):
         return float(self.reachable_risk) - float(self.risk) > _SURE * error
 
     @property
+    def result(self) -> Result:
+        """That of the fixed point which did not converge, if there is one."""
+        return self.informed.result if self.reachable.converged else self.reachable.result
+
+    @property
     def converged(self) -> bool:
         """Whether both fixed points are."""
-        return self.reachable.converged and self.informed.converged
+        return self.result.converged
 
 
 def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> OptimalAsymptotics:
@@ -129,8 +147,20 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
 class Trajectory(eqx.Module):
     """The overlaps at the start and after each step of the state evolution; one value and error each."""
 
+    recorded: ClassVar[tuple[str, ...]] = ("steps", "result", "converged")
     q_k: Estimate
     q_v: Estimate
+    result: Result = eqx.field(static=True, default=Result.FINISHED)
+
+    @property
+    def steps(self) -> int:
+        """Steps taken."""
+        return len(self.q_k.value) - 1
+
+    @property
+    def converged(self) -> bool:
+        """Whether all steps were taken."""
+        return self.result.converged
 
 
 def state_evolution(
@@ -154,91 +184,85 @@ def state_evolution(
     pooled, own = _follow(task_, alpha_, depth_, draw(task, seed), steps)
     values, replicates = (-np.expm1(-np.asarray(each)) for each in (pooled, own))
     errors = np.std(replicates, 1, ddof=1) / np.sqrt(RANDOMISATIONS)
-    return Trajectory(*(Estimate(values[:, i], errors[:, i]) for i in range(2)))
+    q_k, q_v = (Estimate(values[:, i], errors[:, i], ErrorKind.STANDARD) for i in range(2))
+    return Trajectory(q_k, q_v)
 
 
 @eqx.filter_jit
 def _follow(
-    task: Solvable, alpha: Array, start: Array, points: Points, steps: int
+    task: AbstractSamplable, alpha: Array, start: Array, points: Points, steps: int
 ) -> tuple[Float[Array, "steps 2"], Float[Array, "steps r 2"]]:
     """Depths along the way, of the mean over all points and of each randomisation."""
 
     def alone(each: tuple[Array, Points]) -> Array:
         depth, own = each
-        return _moved(task, alpha, _pooled(evidence(task, depth, jax.tree.map(_lone, own))))
+        one = jax.tree.map(lambda points: points[None], own)
+        return _next_depth(task, alpha, _pooled(evidence(task, depth, one)))
 
     def step(depths: tuple[Array, Array], _: None) -> Any:
-        pooled = _moved(task, alpha, _pooled(evidence(task, depths[0], points)))
+        pooled = _next_depth(task, alpha, _pooled(evidence(task, depths[0], points)))
         return (pooled, jax.lax.map(alone, (depths[1], points))), depths
 
     first = start, jnp.broadcast_to(start, (RANDOMISATIONS, 2))
     return jax.lax.scan(step, first, length=steps + 1)[1]
 
 
-def _lone(points: Array) -> Array:
-    """The points of one randomisation as a set of their own."""
-    return points[None]
-
-
-def optimisable(task: AbstractTask) -> Solvable:
-    """The task, if this room has the equations for it."""
-    return solvable(task, LONGEST, "the Bayes optimum")
-
-
-def draw(task: Solvable, seed: int = 0, fewer: int = 0) -> Points:
+def draw(task: AbstractSamplable, seed: int = 0, fewer: int = 0) -> Points:
     """Random sequences of the task, their number halved `fewer` times."""
     law, longest = task.length, int(task.length.longest)
-    room = _NUMBERS[type(task)] - int(np.ceil(np.log2(RANDOMISATIONS * longest)))
+    room = LIMITS[type(task)].log2_numbers - int(np.ceil(np.log2(RANDOMISATIONS * longest)))
     log2_points = int(np.clip(room, _LEAST_POINTS, _MOST_POINTS)) - fewer
-    lengthy, normals = _numbers(2 * longest + 2, log2_points, seed)
-    which = np.searchsorted(np.cumsum(law.probabilities)[:-1], lengthy, "right")
-    return Points(jnp.asarray(law.lengths[which], float), normals)
+    for_length, for_shift, normals = _numbers(longest, task.shift_uniforms, log2_points, seed)
+    which = np.searchsorted(np.cumsum(law.probabilities)[:-1], for_length, "right")
+    return Points(jnp.asarray(law.lengths[which], float), for_shift, normals)
 
 
 @lru_cache(maxsize=8)
-def _numbers(dimension: int, log2_points: int, seed: int) -> tuple[np.ndarray, Array]:
-    """A uniform number for the length of each sequence, and normal ones for all else."""
-    uniforms = sobol(dimension, log2_points, RANDOMISATIONS, seed)
-    return uniforms[..., 0], ndtri(jnp.asarray(uniforms[..., 1:]))
+def _numbers(
+    longest: int, shift_uniforms: int, log2_points: int, seed: int
+) -> tuple[np.ndarray, Array, Array]:
+    """Uniform numbers for the length and the shift of each sequence, and normal ones for all else."""
+    uniforms = sobol(2 * longest + 2 + shift_uniforms, log2_points, RANDOMISATIONS, seed)
+    for_length, rest = uniforms[..., 0], jnp.asarray(uniforms[..., 1:])
+    return for_length, rest[..., :shift_uniforms], ndtri(rest[..., shift_uniforms:])
 
 
-def reachable(task: Solvable, alpha: float, points: Points) -> FixedPoint:
+def reachable(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoint:
     """The fixed point above no information."""
     return _branch(task, alpha, np.zeros(2), points)
 
 
-def informed(task: Solvable, alpha: float, points: Points) -> FixedPoint:
+def informed(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoint:
     """The fixed point below full information."""
     return _branch(task, alpha, informed_start(task, alpha), points)
 
 
-def informed_start(task: Solvable, alpha: float) -> np.ndarray:
-    """Depths beyond what any data give: the locations known, `v` is left to a linear regression, `k` to a mean.
+def informed_start(task: AbstractSamplable, alpha: float) -> np.ndarray:
+    """Depths beyond what any data give: the locations known, `v` is left to a linear regression.
 
-    The regression leaves `u = 1 − q_v` with `u² + (Δ² + α − 1) u = Δ²`. Of `k` max-SLR tells at most `q̂_k = O(α²)`:
-    at `ν = inf` only a sample whose two largest fields are as close as `√(1−q_k)` has something left to tell.
+    The regression leaves `u = 1 − q_v` with `u² + (Δ² + α − 1) u = Δ²`.
     """
-    known = 2.0 * np.log1p(10.0 * alpha)
-    if isinstance(task, SpikedSLR):
-        known = np.log1p(alpha * task.shift**2)
+    depth_k = LIMITS[type(task)].key_depth(task, alpha)
     if task.noise == 0.0:
-        return np.array([known, _RECOVERED if alpha > 1 else -np.log(max(1 - alpha, _CLOSEST))])
+        return np.array([depth_k, _RECOVERED if alpha > 1 else -np.log(max(1 - alpha, _CLOSEST))])
     excess = alpha - 1.0 + task.noise**2
     root = np.hypot(excess, 2.0 * task.noise)
     left = 2.0 * task.noise**2 / (root + excess) if excess > 0 else (root - excess) / 2.0
-    return np.array([known, max(-np.log(left), 0.0)])
+    return np.array([depth_k, max(-np.log(left), 0.0)])
 
 
-def _branch(task: Solvable, alpha: float, start: np.ndarray, points: Points) -> FixedPoint:
+def _branch(task: AbstractSamplable, alpha: float, start: np.ndarray, points: Points) -> FixedPoint:
     """The fixed point that the state evolution reaches from a pair of depths."""
     task_, alpha_, start_ = as_arrays((task, alpha, start))
-    settled = jax.device_get(_settle(task_, alpha_, start_, points))
-    outcome = Outcome(*map(Estimate, settled.values, settled.errors))
-    if settled.depth[1] == _RECOVERED:
-        endless = Estimate(np.inf, 0.0)
-        outcome = outcome._replace(q_hat_v=endless, free_entropy=endless)
-    residual, converged, steps = settled[-3:]
-    return FixedPoint(*outcome, float(residual), bool(converged), int(steps))
+    end, values, errors = jax.device_get(_solve(task_, alpha_, start_, points))
+    outcome = Outcome(
+        *(Estimate(*each, ErrorKind.STANDARD) for each in zip(values, errors, strict=True))
+    )
+    if end.point[1] == _RECOVERED:
+        infinite = Estimate(np.inf, 0.0, ErrorKind.STANDARD)
+        outcome = outcome._replace(q_hat_v=infinite, free_entropy=infinite)
+    result = Result.CONVERGED if end.converged else Result.MAX_STEPS
+    return FixedPoint(*outcome, float(end.residual), int(end.steps), result)
 
 
 class Outcome(NamedTuple):
@@ -252,40 +276,31 @@ class Outcome(NamedTuple):
     risk: Any
 
 
-class _Settled(NamedTuple):
-    """Where an iteration ended, and the outcomes there with their errors."""
-
-    depth: Float[Array, "2"]
-    values: Float[Array, " outcomes"]
-    errors: Float[Array, " outcomes"]
-    residual: Float[Array, ""]
-    converged: Bool[Array, ""]
-    steps: Int[Array, ""]
-
-
 @eqx.filter_jit
-def _settle(task: Solvable, alpha: Array, start: Array, points: Points) -> _Settled:
-    """The fixed point of the mean over all points, with the spread between randomisations as its error.
+def _solve(
+    task: AbstractSamplable, alpha: Array, start: Array, points: Points
+) -> tuple[Iteration, Array, Array]:
+    """Where the iteration of the mean over all points ended, the outcomes there, and their errors.
 
     To first order, the map `T_r` of one randomisation has its fixed point `(1 − T')⁻¹(T_r − T)` away, and there its own
     outcomes. The step that is left at the end of the iteration counts in the same way.
     """
 
-    def seen(depth: Array) -> Evidence:
+    def at(depth: Array) -> Evidence:
         return evidence(task, depth, points)
 
-    end = settle(lambda depth: _moved(task, alpha, _pooled(seen(depth))), start)
-    probes = end.place + _PROBE * jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    around = jax.lax.map(seen, probes)
+    end = find_fixed_point(lambda depth: _next_depth(task, alpha, _pooled(at(depth))), start)
+    probes = end.point + _PROBE * jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    around = jax.lax.map(at, probes)
     outcomes = jnp.stack(jax.vmap(outcome, (None, None, 0, 0))(task, alpha, probes, around), -1)
-    pull = _slopes(_moved(task, alpha, _pooled(around)))
+    pull = _slopes(_next_depth(task, alpha, _pooled(around)))
     response = jnp.linalg.solve(jnp.eye(2) - pull, _slopes(jnp.mean(outcomes, 1)))
-    moved = _moved(task, alpha, jax.tree.map(lambda value: value[0], around))
-    replicates = outcomes[0] + (moved - jnp.mean(moved, 0)) @ response
+    ahead = _next_depth(task, alpha, jax.tree.map(lambda value: value[0], around))
+    replicates = outcomes[0] + (ahead - jnp.mean(ahead, 0)) @ response
     spread = jnp.std(replicates, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
     errors = spread + jnp.abs(end.step @ response)
     values = jnp.mean(outcomes[0], 0)
-    return _Settled(end.place, values, errors, end.residual, end.converged, end.steps)
+    return end, values, errors
 
 
 def _pooled(seen: Evidence) -> Evidence:
@@ -298,7 +313,7 @@ def _slopes(values: Float[Array, "3 n"]) -> Float[Array, "2 n"]:
     return (values[1:] - values[0]) / _PROBE
 
 
-def _moved(task: AbstractTask, alpha: Array, seen: Evidence) -> Float[Array, "*batch 2"]:
+def _next_depth(task: AbstractTask, alpha: Array, seen: Evidence) -> Float[Array, "*batch 2"]:
     """The next depths, `log(1 + q̂)` with `q̂ = α E[Σ(∂_ω log Z)²]`."""
     depth_k, depth_v = (jnp.log1p(alpha * signal) for signal in (seen.signal_k, seen.signal_v))
     recovering = (task.noise == 0.0) & (depth_v > _RECOVERING)

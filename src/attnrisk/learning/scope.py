@@ -1,24 +1,56 @@
-"""Which tasks the equations of sections 6 and 7 are for, and which attentions can be learned at all."""
+"""Which tasks the equations of sections 6 and 7 cover, up to which length, and which attentions can be learned."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from .._check import refuse
 from ..attention import AbstractAttention
-from ..tasks import AbstractTask, MaxSLR, SpikedSLR
-
-Solvable = SpikedSLR | MaxSLR
+from ..tasks import AbstractSamplable, AbstractTask, MaxSLR, SpikedSLR
 
 
-def solvable(task: AbstractTask, longest: Mapping[Any, int], asked: str) -> Solvable:
-    """The task, if it is one of them and no longer than its kind may be."""
-    if not isinstance(task, SpikedSLR | MaxSLR):
-        raise refuse("task", task.name, f"spiked or max where {asked} is asked")
-    if isinstance(task, SpikedSLR) and task.spread != 1.0:
-        raise refuse("spread", f"{task.spread:g}", f"1 where {asked} is asked")
-    if task.length.longest > longest[type(task)]:
-        allowed = f"at most {longest[type(task)]} where {asked} of this task is asked"
-        raise refuse("length", str(task.length), allowed)
+class Limits(NamedTuple):
+    """What a kind of task allows.
+
+    The longest sequence for empirical risk minimisation and for the Bayes optimum, how many random numbers the latter
+    takes (a power of two, for which a call takes a second), and a depth `log(1 + q̂_k)` beyond what any data give.
+    """
+
+    learned_length: int
+    optimal_length: int
+    log2_numbers: int
+    key_depth: Callable[[Any, float], float]
+
+
+LIMITS: dict[type[AbstractTask], Limits] = {
+    # The mean of the relevant tokens, once all locations are known.
+    SpikedSLR: Limits(32, 512, 19, lambda task, alpha: np.log1p(alpha * task.shift**2)),
+    # At most q̂_k = O(α²): at ν = inf only a sample whose two largest fields are as close as √(1−q_k) has something
+    # left to tell. The work for the optimum grows like the third power of the length.
+    MaxSLR: Limits(32, 64, 16, lambda task, alpha: 2.0 * np.log1p(10.0 * alpha)),
+}
+
+
+def learnable(task: AbstractTask) -> AbstractSamplable:
+    """The task, if section 6 covers it."""
+    return _covered(task, "learned_length", "learning from finite data")
+
+
+def optimisable(task: AbstractTask, asked: str = "the Bayes optimum") -> AbstractSamplable:
+    """The task, if section 7 covers it."""
+    return _covered(task, "optimal_length", asked)
+
+
+def _covered(task: AbstractTask, limit: str, asked: str) -> Any:
+    if type(task) not in LIMITS:
+        raise refuse("task", task.name, f"spiked or max: there are no equations for {asked} else")
+    if task.spread != 1.0:
+        allowed = f"1 for {asked}: with another, the norm of a token gives its location away"
+        raise refuse("spread", f"{task.spread:g}", allowed)
+    longest = getattr(LIMITS[type(task)], limit)
+    if task.length.longest > longest:
+        raise refuse("length", str(task.length), f"at most {longest} for {asked} of this task")
     return task
 
 
@@ -26,5 +58,8 @@ def learner(attention: AbstractAttention) -> AbstractAttention:
     """The attention, if a ridge on `k` leaves it a minimum."""
     if attention.is_scale_sensitive:
         return attention
-    allowed = "one that heeds the scale of its scores: a ridge shrinks the k of this one for nothing, without end"
+    allowed = (
+        "one that depends on the scale of its scores: for this one the empirical risk has no minimum, since a ridge "
+        "shrinks k without limit and the loss stays"
+    )
     raise refuse("attention", attention.name, allowed)

@@ -1,16 +1,16 @@
-"""Where learning jumps: the two thresholds in `α` of the Bayes optimum, and their phase diagram (section 7)."""
+"""Where learning jumps: the two thresholds in `α` of the Bayes optimum (section 7)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float
 
-from .._results import Estimate
-from ..tasks import AbstractTask
+from .._results import ErrorKind, Estimate
+from ..tasks import AbstractSamplable, AbstractTask
 from .evidence import Points
-from .optimal import FixedPoint, draw, informed, optimisable, reachable
-from .scope import Solvable
+from .optimal import FixedPoint, draw, informed, reachable
+from .scope import optimisable
 
 _LOWEST, _HIGHEST, _COARSE = 2.0**-3, 2.0**10, 14  # the α searched, and how many to begin with
 _TOLERANCE = 0.005  # relative width of the bracket in which a threshold is left
@@ -28,16 +28,9 @@ class Thresholds(eqx.Module):
     Between the two lies the hard phase. The error covers the bracket that the search ended with, and the sampling.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = ("information", "algorithmic")
     information: Estimate | None
     algorithmic: Estimate | None
-
-
-class PhaseDiagram(eqx.Module):
-    """Both thresholds along a grid of `ν`, NaN where there is no jump."""
-
-    nu: Float[np.ndarray, " n"]
-    information: Float[np.ndarray, " n"]
-    algorithmic: Float[np.ndarray, " n"]
 
 
 def optimal_thresholds(task: AbstractTask, seed: int = 0) -> Thresholds:
@@ -57,30 +50,15 @@ def optimal_thresholds(task: AbstractTask, seed: int = 0) -> Thresholds:
     return Thresholds(_middle(_crossing(task, points, algorithmic)), _middle(algorithmic))
 
 
-def optimal_phase_diagram(task: AbstractTask, nu: Iterable[float], seed: int = 0) -> PhaseDiagram:
-    """The thresholds of the task at each strength `ν` of its signal."""
-    task = optimisable(task)
-    grid = [type(task)(each, task.length, task.noise) for each in nu]
-    found = [optimal_thresholds(each, seed) for each in grid]
-    return PhaseDiagram(
-        np.array([each.nu for each in grid]),
-        np.array([_number(each.information) for each in found]),
-        np.array([_number(each.algorithmic) for each in found]),
-    )
-
-
-def _number(threshold: Estimate | None) -> float:
-    return np.nan if threshold is None else float(threshold)
-
-
 def _middle(bracket: Bracket | None) -> Estimate | None:
     if bracket is None:
         return None
     low, high = bracket
-    return Estimate((low + high) / 2, (high - low) / 2 + _SAMPLING * high)
+    error = (high - low) / 2 + _SAMPLING * high
+    return Estimate((low + high) / 2, error, ErrorKind.STANDARD)
 
 
-def _recovery(task: Solvable, points: Points) -> Bracket | None:
+def _recovery(task: AbstractSamplable, points: Points) -> Bracket | None:
     """Around the least `α` at which message passing finds `v*` exactly."""
 
     def recovers(alpha: float) -> bool:
@@ -94,7 +72,7 @@ def _recovery(task: Solvable, points: Points) -> Bracket | None:
     return _bisect(recovers, low, high)
 
 
-def _fold(task: Solvable, points: Points) -> Bracket | None:
+def _fold(task: AbstractSamplable, points: Points) -> Bracket | None:
     """Around the `α` where the branch of message passing ends, and another one goes on.
 
     The interval over which the overlaps change most is halved until it is short enough. If the change is a jump, the
@@ -115,7 +93,7 @@ def _fold(task: Solvable, points: Points) -> Bracket | None:
     return (low, high) if _distance(curve[low], informed(task, low, points)) > _APART else None
 
 
-def _crossing(task: Solvable, points: Points, fold: Bracket) -> Bracket:
+def _crossing(task: AbstractSamplable, points: Points, fold: Bracket) -> Bracket:
     """Around the `α` before the fold from which the informed branch has the larger free entropy."""
 
     def crossed(alpha: float) -> bool:

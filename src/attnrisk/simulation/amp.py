@@ -10,15 +10,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import one_of, real, refuse
-from .._results import Estimate
+from .._results import Estimate, Result
 from ..attention import AbstractAttention, Softmax
+from ..attention.base import Mask
 from ..attention.general import AbstractGeneral
-from ..learning.optimal import LONGEST, informed_start
-from ..learning.scope import Solvable, solvable
+from ..learning.optimal import informed_start
+from ..learning.scope import optimisable
 from ..numerics.arrays import as_arrays
-from ..numerics.noisy_argmax import select, tabulate
 from ..population import Overlaps, population_risk
-from ..tasks import AbstractPlanted, AbstractTask
+from ..tasks import AbstractSamplable, AbstractTask
+from ..tasks.location import AbstractLocation
 from .data import AbstractDataset, longest_of, whole
 from .messages import Advance, Messages, State, advance, place_of
 
@@ -45,12 +46,24 @@ class AMPFit(eqx.Module):
     `residual` is the root mean square of the last step, of `k` or of `v`, whichever is larger.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "risk",
+        "q_k",
+        "q_v",
+        "expected_q_k",
+        "expected_q_v",
+        "overlaps",
+        "iterations",
+        "residual",
+        "result",
+        "converged",
+    )
     risk: Estimate
     overlaps: Overlaps
     k: Float[np.ndarray, " D"]
     v: Float[np.ndarray, " D"]
     path: Path
-    result: str
+    result: Result = eqx.field(static=True)
     residual: float
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -89,8 +102,8 @@ class AMPFit(eqx.Module):
 
     @property
     def converged(self) -> bool:
-        """Whether the estimates have come to rest."""
-        return self.result == "converged"
+        """Whether the estimates no longer change."""
+        return self.result.converged
 
 
 def fit_amp(
@@ -107,11 +120,11 @@ def fit_amp(
     `start` is `nothing`, or `teacher`: near the truth, to see whether the optimum is a fixed point. `watch` is told the
     steps done and the last residual. Divergence and an interrupt leave the last good estimates, and `result` says so.
     """
-    task = solvable(data.task if task is None else task, LONGEST, "message passing")
+    task = optimisable(data.task if task is None else task, "message passing")
     reached = pass_messages(data, task, start, damping, most_steps, watch)
     vectors = np.asarray(reached.state.messages.vectors)
     overlaps = data.overlaps(vectors)
-    predictor, scale = _predictor(task, float(reached.state.messages.variances[0]))
+    predictor, scale = _predictor(task.location_given(reached.state.messages.variances[0]))
     return AMPFit(
         risk=population_risk(data.task, predictor, overlaps.stretched(scale)),
         overlaps=overlaps,
@@ -129,7 +142,7 @@ class Reached(NamedTuple):
     state: State
     path: tuple[np.ndarray, ...]
     residual: float = np.inf
-    result: str = "interrupted"
+    result: Result = Result.MAX_STEPS
 
     @property
     def steps(self) -> int:
@@ -138,7 +151,7 @@ class Reached(NamedTuple):
 
 def pass_messages(
     data: AbstractDataset,
-    task: Solvable,
+    task: AbstractSamplable,
     start: str = "nothing",
     damping: float = 0.0,
     most_steps: int = MOST_STEPS,
@@ -166,7 +179,7 @@ def as_damping(value: Any) -> float:
     return damping
 
 
-def _begin(data: AbstractDataset, task: Solvable, start: str) -> State:
+def _begin(data: AbstractDataset, task: AbstractSamplable, start: str) -> State:
     """No estimates, or such as a noisy look at the teacher gives."""
     depth = np.zeros(2)
     if start == "teacher":
@@ -183,39 +196,36 @@ def _begin(data: AbstractDataset, task: Solvable, start: str) -> State:
 def _iterate(
     step: Callable[[State], Advance], reached: Reached, most_steps: int, watch: Watch | None
 ) -> Reached:
-    """Step until the estimates rest."""
+    """Step until the estimates no longer change."""
     try:
         while reached.steps < most_steps:
             ahead = step(reached.state)
             if not ahead.sound:
-                return reached._replace(result=f"diverged at step {reached.steps + 1}")
+                return reached._replace(result=Result.DIVERGED)
             path = (*reached.path, np.asarray(ahead.place))
             reached = Reached(ahead.state, path, float(ahead.residual))
             if watch is not None:
                 watch(reached.steps, reached.residual)
             if reached.residual <= TOLERANCE:
-                return reached._replace(result="converged")
+                return reached._replace(result=Result.CONVERGED)
     except KeyboardInterrupt:
-        return reached._replace(result=f"interrupted after {reached.steps} steps")
-    moving = f"still moving by {reached.residual:.1g} a step after {reached.steps} steps"
-    return reached._replace(result=moving)
+        return reached._replace(result=Result.INTERRUPTED)
+    return reached
 
 
-class Location(AbstractGeneral):
-    """The law of the location in a selected task, given fields of the estimate of `k` that leave a variance `left`."""
+class LocationAttention(AbstractGeneral):
+    """The law of the location given the scores of the estimate of `k`, as an attention."""
 
     name: ClassVar[str] = "location"
-    sharpness: Any
-    left: Any
+    location: AbstractLocation
 
-    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
-        slope = 1.0 / jnp.sqrt(self.left + 1.0 / self.sharpness**2)
-        table = tabulate(slope * jnp.sqrt(self.left))
-        return select(slope * scores, jnp.ones(scores.shape, bool), table).probability
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        return self.location.law(scores[None], mask)
 
 
-def _predictor(task: Solvable, left: float) -> tuple[AbstractAttention, float]:
+def _predictor(location: AbstractLocation) -> tuple[AbstractAttention, float]:
     """The attention that makes the posterior mean of a label out of the estimates, and the scale of its scores."""
-    if isinstance(task, AbstractPlanted):
-        return Softmax(), float(task.shift)
-    return Location(task.sharpness, left), 1.0
+    scale = location.softmax_scale
+    if scale is None:
+        return LocationAttention(location), 1.0
+    return Softmax(), float(scale)

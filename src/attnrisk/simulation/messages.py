@@ -12,8 +12,6 @@ At large `D` its overlaps follow `state_evolution`. Hence three choices:
   there. This moves neither the fixed point nor the limit of large `D`.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,17 +20,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..numerics.noisy_argmax import NoiseTable, select, tabulate
-from ..tasks import AbstractPlanted
+from ..tasks import AbstractSamplable
+from ..tasks.location import AbstractLocation
 from .data import Block
 
 _LONGEST_ESTIMATE = 100.0  # |k̂|²/D or |v̂|²/D; a posterior mean has about one at most
 _ROUNDING = 64.0  # of a field, in units of the last digit of the tokens
 _TAKEN_BACK = 0.5  # cosine of the angle between a step and the opposite of the one before
-_MOST_DAMPING, _RELAXED = 0.9, 0.95  # damping at most, and what is left of it after a step in peace
+_MOST_DAMPING, _RELAXED = (
+    0.9,
+    0.95,
+)  # damping at most, and what is left of it after a step that takes nothing back
 _MISSED = 1.2  # by this factor labels may be missed by more than expected: more than chance does at large N
-
-Channel = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
 class Messages(NamedTuple):
@@ -44,12 +43,12 @@ class Messages(NamedTuple):
 
 
 class State(NamedTuple):
-    """The messages, the step that led to them, the damping, and how much more than `V_v` labels are missed by."""
+    """The messages, the step that led to them, the damping, and a factor on `V_v` where labels are missed by more."""
 
     messages: Messages
     step: Float[Array, "2 D"]
     damping: Float[Array, ""]
-    surprise: Float[Array, ""]
+    noise_inflation: Float[Array, ""]
 
 
 class Advance(NamedTuple):
@@ -72,39 +71,38 @@ class Sums(NamedTuple):
 
 
 @eqx.filter_jit
-def advance(data: Any, task: Any, alpha: Array, least_damping: Array, state: State) -> Advance:
+def advance(
+    data: Any, task: AbstractSamplable, alpha: Array, least_damping: Array, state: State
+) -> Advance:
     """One pass over the data: fields, what they say, and the estimates that follow."""
     old = state.messages
     rounding = (_ROUNDING * np.finfo(data.precision).eps) ** 2
-    label_variance = jnp.maximum(state.surprise * (task.noise**2 + old.variances[1]), rounding)
-    sums, scores = _pass(data, _channel(task, old.variances[0]), label_variance, old)
+    label_variance = jnp.maximum(
+        state.noise_inflation * (task.noise**2 + old.variances[1]), rounding
+    )
+    location = task.location_given(old.variances[0])
+
+    def at_block(sums: Sums, block: Block, reaction: Array) -> tuple[Sums, Array]:
+        fields = block.fields(old.vectors)
+        scores, added = _gather(location, label_variance, fields, fields - reaction, block)
+        return jax.tree.map(jnp.add, sums, added), scores
+
+    zero = Sums(jnp.zeros_like(old.vectors), jnp.zeros(2), *3 * (jnp.zeros(()),))
+    sums, scores = data.scan(at_block, zero, old.reactions)
     responses = _responses(sums, alpha, label_variance, data.dim)
     variances = 1.0 / (1.0 + responses)
-    pulls = responses - jnp.stack([_normalisation(task, alpha), jnp.zeros(())])
+    normalisation = alpha * location.precision[0, 0]
+    pulls = responses - jnp.stack([normalisation, jnp.zeros(())])
     vectors = variances[:, None] * (sums.messages + pulls[:, None] * old.vectors)
     vectors = vectors.at[1].add(_shortening(old.vectors, vectors[1], responses[1], sums))
     new = Messages(vectors, variances, tuple(variances * each for each in scores))
     damping = _damping(state, vectors - old.vectors, least_damping)
     kept = jax.tree.map(lambda a, b: damping * a + (1.0 - damping) * b, old, new)
     missed = 1.0 + sums.excess / (alpha * data.dim)
-    surprise = jnp.maximum(missed / _MISSED, 1.0)
-    ahead = State(kept, kept.vectors - old.vectors, damping, surprise)
+    noise_inflation = jnp.maximum(missed / _MISSED, 1.0)
+    ahead = State(kept, kept.vectors - old.vectors, damping, noise_inflation)
     residual = jnp.sqrt(jnp.max(jnp.mean((vectors - old.vectors) ** 2, 1)))
     return Advance(ahead, place_of(data.teacher, kept), residual, _is_sound(kept))
-
-
-def _pass(
-    data: Any, look: Channel, label_variance: Array, old: Messages
-) -> tuple[Sums, tuple[Array, ...]]:
-    """The sums, and the scores `f` of all tokens."""
-
-    def at_block(sums: Sums, block: Block, reaction: Array) -> tuple[Sums, Array]:
-        fields = block.fields(old.vectors)
-        scores, added = _gather(look, label_variance, fields, fields - reaction, block)
-        return jax.tree.map(jnp.add, sums, added), scores
-
-    none = Sums(jnp.zeros_like(old.vectors), jnp.zeros(2), *3 * (jnp.zeros(()),))
-    return data.scan(at_block, none, old.reactions)
 
 
 def _damping(state: State, step: Float[Array, "2 D"], least: Array) -> Float[Array, ""]:
@@ -115,35 +113,8 @@ def _damping(state: State, step: Float[Array, "2 D"], least: Array) -> Float[Arr
     return jnp.maximum(jnp.where(jnp.any(taken_back), more, _RELAXED * state.damping), least)
 
 
-def _channel(task: Any, left: Array) -> Channel:
-    """The posterior `w` of the location of one sequence, and `∂ log Z/∂ω_χ`.
-
-    They are functions of the fields `ω_χ`, the log likelihood of the label at each token, and which tokens there are.
-    """
-    if isinstance(task, AbstractPlanted):
-        return partial(_planted, task.shift)
-    slope = 1.0 / jnp.sqrt(left + 1.0 / task.sharpness**2)
-    return partial(_selected, slope, tabulate(slope * jnp.sqrt(left)))
-
-
-def _planted(
-    shift: Array, fields: Array, log_likelihood: Array, present: Array
-) -> tuple[Array, Array]:
-    posterior = jax.nn.softmax(jnp.where(present, shift * fields + log_likelihood, -jnp.inf))
-    return posterior, shift * posterior
-
-
-def _selected(
-    slope: Array, table: NoiseTable, fields: Array, log_likelihood: Array, present: Array
-) -> tuple[Array, Array]:
-    law, rivalry = select(slope * fields, present, table)
-    posterior = jax.nn.softmax(jnp.log(law) + log_likelihood)
-    odds = jnp.where(present, posterior / jnp.where(present, law, 1.0), 0.0)
-    return posterior, slope * (odds * jnp.sum(rivalry, 0) - odds @ rivalry)
-
-
 def _gather(
-    look: Channel,
+    location: AbstractLocation,
     label_variance: Array,
     fields: Float[Array, "s L 2"],
     cavity: Float[Array, "s L 2"],
@@ -153,10 +124,11 @@ def _gather(
     there = block.lengths > 0
     missing = block.labels[:, None] - cavity[..., 1]
     misfit = missing**2 / label_variance
-    posterior, score_k = jax.vmap(look)(cavity[..., 0], -misfit / 2, block.mask | ~there[:, None])
-    posterior = jnp.where(block.mask, posterior, 0.0)
+    weights = jax.vmap(location.weigh)(cavity[..., None, :, 0], block.mask | ~there[:, None])
+    found = jax.vmap(location.posterior)(weights, -misfit / 2)
+    posterior = jnp.where(block.mask, found.probability, 0.0)
     score_v = posterior * missing / label_variance
-    scores = jnp.stack([jnp.where(block.mask, score_k, 0.0), score_v], -1)
+    scores = jnp.stack([jnp.where(block.mask, found.score[:, 0], 0.0), score_v], -1)
     added = Sums(
         block.transposed(scores),
         jnp.sum(scores**2, (0, 1)),
@@ -172,11 +144,6 @@ def _responses(sums: Sums, alpha: Array, label_variance: Array, dim: int) -> Flo
     certainty = sums.certainty / (alpha * dim)
     surplus = certainty * sums.excess / label_variance
     return (sums.signals - jnp.stack([jnp.zeros(()), surplus])) / dim
-
-
-def _normalisation(task: Any, alpha: Array) -> Array:
-    """What the factor `e^{−ν|k|²/2D}` of each planted sequence adds to the precision of the prior of `k`."""
-    return alpha * task.shift**2 if isinstance(task, AbstractPlanted) else jnp.zeros(())
 
 
 def _shortening(

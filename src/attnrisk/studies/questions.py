@@ -21,8 +21,8 @@ from ..learning import (
     optimal_thresholds,
     tuned_erm_asymptotics,
 )
-from ..learning.erm import LOG2_POINTS, learnable
-from ..learning.optimal import optimisable
+from ..learning.erm import LOG2_POINTS
+from ..learning.scope import learnable, optimisable
 from ..population import bayes_risk, elementwise_floor, population_minima, population_minimum
 from ..numerics.batch import BATCH
 from ..simulation import fit_amp, fit_erm, sample

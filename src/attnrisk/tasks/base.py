@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._check import refuse
 from .lengths import LengthLaw
+from .location import AbstractLocation, PlantedLocation, SelectedLocation
 
 
 class AbstractTask(eqx.Module):
@@ -73,6 +75,20 @@ class AbstractSamplable(AbstractTask):
     """A task with an exact sampler: from Gaussian tokens and some more numbers for each sequence, called its noise,
     a location is chosen and the token there moved."""
 
+    @property
+    def shift_uniforms(self) -> int:
+        """How many random numbers decide the shift of the relevant token."""
+        return 0
+
+    def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
+        """The mean of the relevant token's field along each feature, from uniform numbers."""
+        return jnp.zeros(self.features)
+
+    def location_given(self, unknown_variance: Any) -> AbstractLocation:
+        """The law of the location where the teacher fields are known up to this variance (of spread 1)."""
+        allowed = "one whose location has a known law given noisy fields: planted (spiked) or selected (max)"
+        raise refuse("task", self.name, allowed)
+
     @abstractmethod
     def location_noise(
         self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
@@ -100,15 +116,6 @@ class AbstractNeedle(AbstractSamplable):
 
     Its teacher key-fields have a mean that is drawn, and all its fields have standard deviation `spread`.
     """
-
-    @property
-    @abstractmethod
-    def shift_uniforms(self) -> int:
-        """How many random numbers decide the shift of the relevant token."""
-
-    @abstractmethod
-    def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
-        """The shift along each feature, from uniform numbers."""
 
     def location_noise(
         self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
@@ -147,12 +154,11 @@ class AbstractPlanted(AbstractNeedle):
     def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
         return jax.nn.logsumexp(self.log_odds(chi) - self.shift**2 / 2) - jnp.log(chi.size)
 
-    @property
-    def shift_uniforms(self) -> int:
-        return 0
-
     def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
         return jnp.atleast_1d(jnp.asarray(self.shift))
+
+    def location_given(self, unknown_variance: Any) -> AbstractLocation:
+        return PlantedLocation(self.shift, unknown_variance)
 
 
 class AbstractSelected(AbstractSamplable):
@@ -167,6 +173,9 @@ class AbstractSelected(AbstractSamplable):
 
     def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
         return jnp.zeros(())
+
+    def location_given(self, unknown_variance: Any) -> AbstractLocation:
+        return SelectedLocation(self.sharpness, unknown_variance)
 
     def location_noise(
         self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int

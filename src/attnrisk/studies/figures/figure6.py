@@ -122,7 +122,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> Any:
     risk = np.array([row.risk for row in grid]).reshape(k.size, v.size).T
     colours = axes.contourf(k, v, np.clip(risk, _LEVELS[0], _WORST), _LEVELS, cmap=_MAP)
     axes.contour(k, v, risk, _LEVELS[::2], colors=INK, linewidths=0.3)
-    unstable = np.array([float(row.warning is not None) for row in grid]).reshape(k.size, v.size).T
+    unstable = np.array([float(bool(row.warning)) for row in grid]).reshape(k.size, v.size).T
     if unstable.any():
         axes.contourf(k, v, unstable, [0.5, 1.5], colors="none", hatches=["////"])
     ridges = ("ridge_k", "ridge_v")

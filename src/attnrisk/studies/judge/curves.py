@@ -6,7 +6,7 @@ from ..._results import Estimate, Result
 from ...attention import AbstractAttention, Linear, Softmax
 from ...learning import Ridge
 from ...learning.tuning import tuned_erm_asymptotics
-from ...population.risk import is_exact
+from ...population.plan import is_exact
 from ...tasks import AbstractTask
 
 ALPHAS = (1.0, 2.0, 4.0, 8.0)
@@ -39,5 +39,5 @@ def curve(task: AbstractTask, attention: AbstractAttention, name: str) -> list[P
     for alpha in ALPHAS:
         found = tuned_erm_asymptotics(task, attention, alpha, log2_points=log2_points, start=start)
         start = found.ridge if found.converged else None
-        points.append(Point(name, found.alpha, found.test_risk, found.result, found.warning))
+        points.append(Point(name, found.alpha, found.test_risk, found.result, found.warning or None))
     return points

@@ -8,7 +8,7 @@ from statistics import fmean
 from ..._results import ErrorKind, Estimate
 from ...attention import AbstractAttention
 from ...population import bayes_risk, population_minimum
-from ...population.risk import is_exact
+from ...population.plan import is_exact
 from ..execute import Ask
 from ..questions import Bayes, Population
 

@@ -11,7 +11,7 @@ from ..._results import Estimate
 from ...attention import AbstractAttention, Elementwise
 from ...flow import Basins, basins
 from ...population import elementwise_floor, population_minimum
-from ...population.risk import is_exact
+from ...population.plan import is_exact
 from ..execute import Progress, in_threads
 from ..questions import Bayes
 from .curves import REFERENCES, Point, curve

@@ -1,0 +1,147 @@
+"""What fields that are known only up to a variance tell of the location (sections 7 and 7.1 of docs/theory.md).
+
+Where the teacher fields of token `ℓ` follow `N(ω_ℓ, U)`, location `ε` has the weight `G_ε(ω) = E[g(ε, χ*)]`. A label
+that has likelihood `P(y|ε)` if token `ε` is the relevant one has the evidence `Z = (1/L) Σ_ε G_ε P(y|ε)`, whose terms
+are, up to a factor, the posterior of the location.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..numerics.noisy_argmax import NoiseTable, select, tabulate
+
+Mask = Bool[Array, " L"] | None
+
+
+class Weights(NamedTuple):
+    """`log(G_ε/L)` of every location, and what its derivatives are made of."""
+
+    log: Float[Array, " L"]
+    slopes: Any = None
+
+
+class Posterior(NamedTuple):
+    """The posterior of the location given a label, `∂ log Z/∂ω` and `log Z`."""
+
+    probability: Float[Array, " L"]
+    score: Float[Array, "F L"]
+    log_evidence: Float[Array, ""]
+
+
+class AbstractLocation(eqx.Module):
+    """The location of a task whose teacher fields have a given variance `U` (one row per feature)."""
+
+    @abstractmethod
+    def weigh(self, means: Float[Array, "F L"], mask: Mask = None) -> Weights:
+        """The weights of the locations given the means `ω` of the fields of one sequence."""
+
+    @abstractmethod
+    def score(self, weights: Weights, probability: Float[Array, " L"]) -> Float[Array, "F L"]:
+        """`Σ_ε p_ε ∂ log G_ε/∂ω` for any law `p` of the location."""
+
+    @abstractmethod
+    def visited(self, length: int) -> int:
+        """How many locations, from the first on, an average over random sequences has to visit."""
+
+    @property
+    @abstractmethod
+    def precision(self) -> Float[Array, "F F"]:
+        """What the normalisation of `g` adds to the prior precision of the keys with each sample."""
+
+    @property
+    @abstractmethod
+    def softmax_scale(self) -> Any:
+        """The factor `s` if the law of the location is `softmax(s ω)`, and `None` if it is not of this form."""
+
+    def law(self, means: Float[Array, "F L"], mask: Mask = None) -> Float[Array, " L"]:
+        """The law of the location without a label."""
+        return jax.nn.softmax(self.weigh(means, mask).log)
+
+    def posterior(self, weights: Weights, log_likelihood: Float[Array, " L"]) -> Posterior:
+        """The posterior of the location given `log P(y|ε)` of a label."""
+        joint = weights.log + log_likelihood
+        probability = jax.nn.softmax(joint)
+        score = self.score(weights, probability)
+        return Posterior(probability, score, jax.nn.logsumexp(joint))
+
+    def visits(
+        self, means: Float[Array, "F L"]
+    ) -> tuple[Float[Array, " e"], Float[Array, "e F L"]]:
+        """The probability of each visited location, and `∂ log G_ε/∂ω` there."""
+        weights, length = self.weigh(means), means.shape[-1]
+        count = self.visited(length)
+        scores = jax.vmap(lambda here: self.score(weights, here))(jnp.eye(count, length))
+        return jax.nn.softmax(weights.log[:count]), scores
+
+
+class PlantedLocation(AbstractLocation):
+    """The relevant token is shifted: `G_ε = exp(shift·ω_ε − shift·(1−U)·shift/2)`.
+
+    Locations are exchangeable, so that random sequences may have their relevant token first.
+    """
+
+    shift: Float[Array, " F"]
+    variance: Float[Array, "F F"]
+
+    def __init__(self, shift: Any, variance: Any):
+        self.shift = jnp.atleast_1d(jnp.asarray(shift, float))
+        self.variance = jnp.atleast_2d(jnp.asarray(variance, float))
+
+    def weigh(self, means: Float[Array, "F L"], mask: Mask = None) -> Weights:
+        known = jnp.eye(self.shift.size) - self.variance
+        count = means.shape[-1] if mask is None else jnp.sum(mask)
+        log = jnp.sum(self.shift[:, None] * means, 0)
+        log = log - jnp.sum(self.shift * (known @ self.shift)) / 2 - jnp.log(count)
+        return Weights(log if mask is None else jnp.where(mask, log, -jnp.inf))
+
+    def score(self, weights: Weights, probability: Float[Array, " L"]) -> Float[Array, "F L"]:
+        return self.shift[:, None] * probability
+
+    def visited(self, length: int) -> int:
+        return 1
+
+    @property
+    def precision(self) -> Float[Array, "F F"]:
+        return jnp.outer(self.shift, self.shift)
+
+    @property
+    def softmax_scale(self) -> Any:
+        return self.shift[0] if self.shift.size == 1 else None
+
+
+class SelectedLocation(AbstractLocation):
+    """The location is the argmax of `sharpness·χ* + Gumbel`, of fields along one direction: `Σ_ε G_ε/L = 1`."""
+
+    slope: Float[Array, ""]
+    table: NoiseTable
+
+    def __init__(self, sharpness: Any, variance: Any):
+        spread = jnp.reshape(jnp.asarray(variance, float), ())
+        self.slope = 1.0 / jnp.sqrt(spread + 1.0 / jnp.asarray(sharpness, float) ** 2)
+        self.table = tabulate(self.slope * jnp.sqrt(spread))
+
+    def weigh(self, means: Float[Array, "1 L"], mask: Mask = None) -> Weights:
+        present = jnp.ones(means.shape[-1], bool) if mask is None else mask
+        law, rivalry = select(self.slope * means[0], present, self.table)
+        return Weights(jnp.log(law), rivalry)
+
+    def score(self, weights: Weights, probability: Float[Array, " L"]) -> Float[Array, "1 L"]:
+        present, rivalry = weights.log > -jnp.inf, weights.slopes
+        odds = jnp.where(present, probability * jnp.exp(-jnp.where(present, weights.log, 0.0)), 0.0)
+        return self.slope * (odds * jnp.sum(rivalry, 0) - odds @ rivalry)[None]
+
+    def visited(self, length: int) -> int:
+        return length
+
+    @property
+    def precision(self) -> Float[Array, "1 1"]:
+        return jnp.zeros((1, 1))
+
+    @property
+    def softmax_scale(self) -> Any:
+        return None

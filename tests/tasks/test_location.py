@@ -1,0 +1,115 @@
+"""The location of fields that are known up to a variance, against quadrature and draws of the fields themselves."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnrisk as ar
+
+MEANS = np.array([0.4, -0.7, 1.1, 5.0])
+MASK = np.array([True, True, True, False])
+LOG_LIKELIHOOD = np.array([-0.3, 0.5, -1.2, 2.0])
+VARIANCE = 0.6
+TASKS = [ar.SpikedSLR(2.0, 4), ar.MaxSLR(1.5, 4)]
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+GRID = np.array(list(itertools.product(_NODES, repeat=3)))
+MASS = np.prod(np.array(list(itertools.product(_WEIGHTS / _WEIGHTS.sum(), repeat=3))), 1)
+
+
+def _weights(task, means, variance=VARIANCE):
+    """`G_ε/L` of three tokens: the weight `g` of section 1, averaged over the fields."""
+    chi = means + np.sqrt(variance) * GRID
+    if isinstance(task, ar.SpikedSLR):
+        return MASS @ np.exp(np.sqrt(task.nu) * chi - task.nu / 2) / 3
+    return MASS @ np.asarray(jax.nn.softmax(task.nu * chi, -1))
+
+
+def _log_evidence(task, means):
+    return np.log(_weights(task, means) @ np.exp(LOG_LIKELIHOOD[:3]))
+
+
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_agrees_with_quadrature_over_the_fields(task):
+    location = task.location_given(VARIANCE)
+    weights = location.weigh(MEANS[None], MASK)
+    found = location.posterior(weights, LOG_LIKELIHOOD)
+    expected = _weights(task, MEANS[:3])
+    np.testing.assert_allclose(np.exp(weights.log[:3]), expected, rtol=1e-5)
+    law = location.law(MEANS[None], MASK)
+    np.testing.assert_allclose(law[:3], expected / expected.sum(), atol=1e-5)
+    joint = expected * np.exp(LOG_LIKELIHOOD[:3])
+    np.testing.assert_allclose(found.probability[:3], joint / joint.sum(), atol=1e-5)
+    np.testing.assert_allclose(found.log_evidence, np.log(joint.sum()), atol=1e-5)
+    steps = 1e-4 * np.eye(3)
+    score = [
+        (_log_evidence(task, MEANS[:3] + step) - _log_evidence(task, MEANS[:3] - step)) / 2e-4
+        for step in steps
+    ]
+    np.testing.assert_allclose(found.score[0, :3], score, atol=1e-4)
+    for masked in (law[3], found.probability[3], found.score[0, 3]):
+        assert masked == 0.0
+    wrong = _weights(task, MEANS[:3], VARIANCE / 2)  # the negative control
+    assert np.max(np.abs(np.exp(weights.log[:3]) / wrong - 1)) > 0.01
+
+
+@pytest.mark.parametrize("nu", [np.inf, 3.0])
+def test_agrees_with_draws_of_the_argmax(nu, rng):
+    n = 200_000
+    chi = MEANS[:3] + np.sqrt(VARIANCE) * rng.normal(size=(n, 3))
+    noise = 0.0 if np.isinf(nu) else rng.gumbel(size=(n, 3)) / nu
+    counts = np.bincount(np.argmax(chi + noise, 1), minlength=3) / n
+    law = np.asarray(ar.MaxSLR(nu, 3).location_given(VARIANCE).law(MEANS[None, :3]))
+    assert np.all(np.abs(counts - law) < 4 * np.sqrt(law * (1 - law) / n))
+    other = np.asarray(ar.MaxSLR(nu, 3).location_given(VARIANCE / 3).law(MEANS[None, :3]))
+    assert np.any(np.abs(counts - other) > 8 * np.sqrt(law * (1 - law) / n))
+
+
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_known_fields_give_the_posterior_of_the_task(task):
+    law = task.location_given(0.0).law(MEANS[None], MASK)
+    np.testing.assert_allclose(law, task.posterior(jnp.asarray(MEANS), MASK), atol=1e-6)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=str)
+def test_visits_have_the_score_of_each_location(task):
+    location = task.location_given(VARIANCE)
+    probability, scores = location.visits(MEANS[None, :3])
+    count = location.visited(3)
+    assert probability.shape == (count,)
+    assert scores.shape == (count, 1, 3)
+    np.testing.assert_allclose(np.sum(probability), 1.0)
+    for at in range(count):
+        slope = [
+            np.log(_weights(task, MEANS[:3] + step)[at] / _weights(task, MEANS[:3] - step)[at])
+            for step in 1e-4 * np.eye(3)
+        ]
+        np.testing.assert_allclose(scores[at, 0], np.array(slope) / 2e-4, atol=1e-4)
+
+
+def test_visiting_the_first_location_is_enough_where_it_is_planted(rng):
+    """`E[Σ_ε p_ε f]` over all locations and draws is that over sequences whose relevant token is the first."""
+    task, n = ar.SpikedSLR(2.0, 3), 100_000
+    known = 1.0 - VARIANCE
+    fields = np.sqrt(known) * rng.normal(size=(n, 3))
+    places = rng.integers(3, size=n)
+    anywhere, first = fields.copy(), fields.copy()
+    anywhere[np.arange(n), places] += known * task.shift
+    first[:, 0] += known * task.shift
+    law = jax.jit(jax.vmap(task.location_given(VARIANCE).law))
+    found = [np.asarray(law(each[:, None])) for each in (anywhere, first)]
+    one, two = found[0][np.arange(n), places], found[1][:, 0]
+    assert abs(one.mean() - two.mean()) < 4 * np.hypot(one.std(), two.std()) / np.sqrt(n)
+    # Nishimori: the probability of the true location is the sum of squares.
+    assert abs(two.mean() - np.sum(found[1] ** 2, 1).mean()) < 4 * two.std() / np.sqrt(n)
+
+
+def test_normalisation():
+    planted, selected = (task.location_given(VARIANCE) for task in TASKS)
+    np.testing.assert_allclose(planted.precision, [[2.0]])
+    np.testing.assert_allclose(selected.precision, [[0.0]])
+    assert float(planted.softmax_scale) == pytest.approx(np.sqrt(2.0))
+    assert selected.softmax_scale is None
