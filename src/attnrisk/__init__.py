@@ -34,14 +34,15 @@ __version__ = "0.1.0"
 _LAZY = {
     "flow": (
         "Basins",
+        "End",
         "Flow",
         "Stationary",
         "basins",
         "certify",
         "gradient_flow",
-        "matched_minimum",
         "mismatched_minimum",
         "random_starts",
+        "swapped_starts",
     ),
     "learning": (
         "ERMAsymptotics",
