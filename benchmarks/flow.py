@@ -8,13 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from benchmarks.population import Row
 
 import attnrisk as ar
-from attnrisk.flow.plans import flow_plan
-from attnrisk.flow.state import Extent, pack, risk_at
+from attnrisk.flow.state import Extent, flow_plan, pack, risk_at
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.numerics.exponential import ExponentialRosenbrock, Moving
+from benchmarks.population import Row
 
 RUNS, TOLERANCE, ACCURACY, TIME = 3, 1e-6, 1e-4, 1e5
 FASTER = 1.5  # than each of the others, or the integrator is not worth its lines
@@ -70,11 +69,11 @@ def measure(name: str, solver: Any) -> Found:
     """All runs of a case, one after the other, after one to compile."""
     task, attention, limits = CASES[name]
     starts = pack(attention, ar.random_starts(jax.random.key(0), RUNS))
-    starts, problem = as_arrays(
-        (starts, (task, attention, flow_plan(task, attention, limits)))
-    )
+    starts, problem = as_arrays((starts, (task, attention, flow_plan(task, attention, limits))))
     jax.block_until_ready(_solve(starts[0], problem, solver))
-    begin = time.process_time()  # one core: the same as the clock on the wall, but for other programs
+    begin = (
+        time.process_time()
+    )  # one core: the same as the clock on the wall, but for other programs
     found = [jax.block_until_ready(_solve(start, problem, solver)) for start in starts]
     spent = time.process_time() - begin
     ends, steps = zip(*found, strict=True)

@@ -34,7 +34,6 @@ __version__ = "0.1.0"
 _LAZY = {
     "flow": (
         "Basins",
-        "End",
         "Flow",
         "Stationary",
         "basins",

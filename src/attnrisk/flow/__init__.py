@@ -1,11 +1,10 @@
 """Gradient flow of the population risk, and the landscape that it moves in (sections 5 and 10 of docs/theory.md)."""
 
-from .flow import End, Flow, gradient_flow, random_starts, swapped_starts
+from .flow import Flow, gradient_flow, random_starts, swapped_starts
 from .landscape import Basins, Stationary, basins, certify, mismatched_minimum
 
 __all__ = [
     "Basins",
-    "End",
     "Flow",
     "Stationary",
     "basins",

@@ -12,35 +12,9 @@ from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..population.overlaps import Overlaps, overlaps_of, swapped, vectors_of
 from ..tasks import AbstractTask
-from .plans import values_at
-from .state import overlaps_at, unpack
+from .state import overlaps_at, unpack, values_at
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
-
-
-class End(eqx.Module):
-    """Where and when one run stopped, and why."""
-
-    recorded: ClassVar[tuple[str, ...]] = (
-        "result",
-        "converged",
-        "time",
-        "risk",
-        "overlaps",
-        "bias",
-        "gradient_norm",
-    )
-    result: Result = eqx.field(static=True)
-    time: float
-    risk: Estimate
-    overlaps: Overlaps
-    bias: Any
-    gradient_norm: float
-
-    @property
-    def converged(self) -> bool:
-        """Whether it came to rest."""
-        return self.result.converged
 
 
 class Flow(eqx.Module):
@@ -51,6 +25,14 @@ class Flow(eqx.Module):
     is found from random points, a flow follows the risk that one randomisation gives, and `gradient_norm` is its.
     """
 
+    recorded: ClassVar = (
+        "result",
+        "converged",
+        "end_time",
+        "end_risk",
+        "end",
+        "end_bias",
+    )  # of a single run
     times: Float[np.ndarray, " times"]
     overlaps: Overlaps
     bias: Float[np.ndarray, "..."]
@@ -60,25 +42,14 @@ class Flow(eqx.Module):
     end_bias: Float[np.ndarray, "..."]
     end_time: Float[np.ndarray, "*runs"]
     end_risk: Estimate
-    result: np.ndarray
+    result: np.ndarray | Result
 
     @property
-    def converged(self) -> np.ndarray:
+    def converged(self) -> Any:
         """Whether each run came to rest."""
-        return np.asarray(np.frompyfunc(lambda why: why.converged, 1, 1)(self.result), bool)
-
-    @property
-    def ends(self) -> list[End]:
-        """Of each run, where it stopped."""
-        last = np.asarray(self.gradient_norm)[..., -1]
-        parts = np.asarray(self.end_time), self.end_risk, self.end, self.end_bias, last
-        if np.ndim(self.end_time) == 0:
-            return [End(self.result, *parts)]
-        runs = range(len(self.result))
-        return [
-            End(self.result[run], *jax.tree.map(lambda leaf: leaf[run], parts))  # noqa: B023
-            for run in runs
-        ]
+        if isinstance(self.result, Result):
+            return np.bool_(self.result.converged)
+        return np.array([why.converged for why in self.result])
 
 
 def random_starts(
@@ -100,7 +71,7 @@ def _around(
     students, teachers = shape
     size = real("size", size, above=0.0)
     drawn = jax.random.normal(key, (whole("runs", runs), students, teachers + students))
-    return overlaps_of(np.asarray(centre + size * drawn), teachers)
+    return overlaps_of(centre + size * drawn, teachers)
 
 
 def gradient_flow(
@@ -113,7 +84,10 @@ def gradient_flow(
 ) -> Flow:
     """Follow the flow from `start`, which may have a batch axis, until the gradient on the student vectors has a norm
     below `tolerance` or the last of `times` is reached. `accuracy` is relative, per step."""
-    from .integration import Settings, follow  # with diffrax, a third of a second that only flows pay
+    from .integration import (
+        Settings,
+        follow,
+    )  # with diffrax, a third of a second that only flows pay
 
     read = np.atleast_1d(np.asarray(times, float))
     finite = read.size and read.ndim == 1 and np.all(np.isfinite(read))
@@ -127,29 +101,25 @@ def gradient_flow(
         allowed = f"of {shape[0]} student and {shape[1]} teacher vectors"
         raise refuse("start", f"(M of shape {np.shape(start.M)})", allowed)
     single = np.ndim(start.M) == 2
-    runs = follow(
-        task, attention, jax.tree.map(lambda leaf: leaf[None], start) if single else start, read, settings
-    )
+    starts = jax.tree.map(lambda leaf: leaf[None], start) if single else start
+    runs = follow(task, attention, starts, read, settings)
     states = np.concatenate([runs.path, runs.state[:, None]], 1)
     risk, norms = values_at(task, attention, states)
     overlaps, bias = overlaps_at(states, task, attention), unpack(states, attention)[1]
+    index = 0 if single else slice(None)
 
     def part(tree: Any, columns: Any) -> Any:
-        return jax.tree.map(lambda leaf: leaf[0 if single else slice(None), columns], tree)
+        return jax.tree.map(lambda leaf: leaf[index, columns], tree)
 
-    def run(array: np.ndarray) -> Any:
-        return array[0] if single else array
-
-    past, end = slice(-1), -1
     return Flow(
         times=read,
-        overlaps=part(overlaps, past),
-        bias=part(bias, past),
-        risk=part(risk, past),
-        gradient_norm=part(norms, past),
-        end=part(overlaps, end),
-        end_bias=part(bias, end),
-        end_time=run(runs.time),
-        end_risk=part(risk, end),
-        result=run(runs.result),
+        overlaps=part(overlaps, slice(-1)),
+        bias=part(bias, slice(-1)),
+        risk=part(risk, slice(-1)),
+        gradient_norm=part(norms, slice(-1)),
+        end=part(overlaps, -1),
+        end_bias=part(bias, -1),
+        end_time=runs.time[index],
+        end_risk=part(risk, -1),
+        result=runs.result[index],
     )

@@ -9,15 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._check import refuse
 from .._results import Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.exponential import ExponentialRosenbrock, Moving
 from ..population.overlaps import Overlaps
+from ..population.risk import is_exact
 from ..tasks import AbstractTask
-from .plans import MARGIN, QUIET, REACHES, check_continuous, flow_plan, reaches_of
-from .state import Extent, extent, pack, risk_at
+from .state import MARGIN, REACHES, Extent, extent, flow_plan, limits_of, pack, risk_at
 
+_LINES, _PARTS, _CUTS, _JUMP = 64, 16, 10, 1e-6  # the last parts are 10^-12 of a line
 _MOST_STEPS = 4000
 _REASONS = np.array(
     [Result.DIVERGED, Result.CONVERGED, Result.LEFT_DOMAIN, Result.MAX_STEPS, Result.TIME_OVER],
@@ -26,8 +28,7 @@ _REASONS = np.array(
 
 
 class Settings(NamedTuple):
-    """Of an integration: the norm of a gradient at rest, the relative error per step, the fineness of the plans, and
-    the lengths of keys that they are made for."""
+    """The norm of a gradient at rest, the relative error per step, and of the plans the fineness and the reaches."""
 
     tolerance: float
     accuracy: float
@@ -52,36 +53,47 @@ def follow(
     settings: Settings,
 ) -> Runs:
     """Runs from each of the starts, until they rest, leave the domain or reach the last of the times."""
-    check_continuous(task, attention)
+    if not is_exact(task, attention):
+        _check_continuous(task, attention)
     states = pack(attention, starts)
-    result = np.full(len(states), Result.LEFT_DOMAIN, object)
+    result = np.array([Result.LEFT_DOMAIN] * len(states), object)  # `np.full` would make strings
     runs = Runs(states, np.zeros(len(states)), np.repeat(states[:, None], times.size, 1), result)
-    reaches = reaches_of(task, attention, settings.reaches)
-    while stages := _stages(extent(runs.state, task, attention), reaches, result):
+    while True:
+        stages: dict[
+            Extent, list[int]
+        ] = {}  # runs inside the domain that have left the plan that they had
+        lengths = extent(runs.state, task, attention).length
+        needed = limits_of(task, attention, runs.state, settings.reaches, MARGIN)
+        for run, limits in enumerate(needed):
+            if result[run] is Result.LEFT_DOMAIN and lengths[run] < MARGIN * limits.length:
+                stages.setdefault(limits, []).append(run)
+        if not stages:
+            return runs
         for limits, which in stages.items():
             how = flow_plan(task, attention, limits, settings.fineness)
             _advance(runs, np.array(which), times, (task, attention, how, limits), settings)
-    return runs
 
 
-def _stages(
-    reached: Extent, reaches: tuple[tuple[float, ...], tuple[float, ...]], result: np.ndarray
-) -> dict[Extent, list[int]]:
-    """Runs that have left the plan that they had, by the limits of the one that they need.
+def _check_continuous(task: AbstractTask, attention: AbstractAttention) -> None:
+    """Refuse an attention that jumps: the gradient of an average over random points misses the jumps.
 
-    While keys follow the teacher's they leave little noise; elsewhere their overlap is small.
+    On lines through random scores, the part with the largest change of a weight is cut again and again.
     """
-    stages: dict[Extent, list[int]] = {}
-    for run in np.flatnonzero(result == Result.LEFT_DOMAIN).tolist():
-        length, noise, overlap = (norms[run] / MARGIN for norms in reached)
-        reach = next((r for r in reaches[0] if length < r), None)
-        if reach is None:
-            continue
-        blunt = next(r for r in reaches[1] if overlap < r)
-        quiet = noise < QUIET
-        limits = Extent(reach, QUIET, reach) if quiet else Extent(reach, reach, min(reach, blunt))
-        stages.setdefault(limits, []).append(run)
-    return stages
+    shape = _LINES, attention.keys, min(int(task.length.longest), _LINES)
+    start, end = 3.0 * np.random.default_rng(0).standard_normal((2, *shape))
+    for _ in range(_CUTS):
+        parts = np.linspace(start, end, _PARTS + 1)
+        change = np.abs(np.diff(_weights(attention, as_arrays(parts)), axis=0)).max(-1)
+        cut, line = change.argmax(0), np.arange(_LINES)
+        start, end = parts[cut, line], parts[cut + 1, line]
+    if np.max(change) > _JUMP:
+        allowed = "continuous in the scores where the risk is found from random points"
+        raise refuse("attention", attention.name, allowed)
+
+
+@eqx.filter_jit
+def _weights(attention: AbstractAttention, scores: Array) -> Array:
+    return jax.vmap(jax.vmap(attention.attend))(scores)
 
 
 def _advance(

@@ -18,8 +18,7 @@ from ..population.overlaps import Overlaps, swapped
 from ..population.risk import SHARPEST, extrapolate, is_exact
 from ..tasks import AbstractTask
 from .flow import random_starts
-from .plans import FEW_REACHES, flow_plan, group_by_plan, values_at
-from .state import overlaps_at, pack, risk_at, unpack
+from .state import FEW_REACHES, flow_plan, limits_of, overlaps_at, pack, risk_at, unpack, values_at
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
@@ -55,15 +54,9 @@ class Stationary(eqx.Module):
     grow without bound; its overlaps are the last that were followed. `result` is why the flow stopped that led here.
     """
 
-    recorded: ClassVar[tuple[str, ...]] = (
-        "risk",
-        "overlaps",
-        "kind",
-        "matched",
-        "gradient_norm",
-        "lowest_eigenvalue",
-        "result",
-        "converged",
+    recorded: ClassVar = (
+        *("risk", "overlaps", "kind", "matched", "gradient_norm", "lowest_eigenvalue"),
+        *("result", "converged"),
     )
     risk: Estimate
     overlaps: Overlaps
@@ -94,7 +87,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     """
     (state,) = states = pack(attention, jax.tree.map(lambda leaf: leaf[None], overlaps), spare=1)
     risk = jax.tree.map(lambda leaf: leaf[0], values_at(task, attention, states)[0])
-    ((_, limits),) = group_by_plan(task, attention, states)
+    (limits,) = limits_of(task, attention, states, FEW_REACHES)
     exact = is_exact(task, attention)
     plans = [flow_plan(task, attention, limits, seed=s) for s in ([1] if exact else _SEEDS)]
     known = as_arrays((state, task, attention))
@@ -163,19 +156,17 @@ def mismatched_minimum(
     student = attention.with_bias(unpack(runs.state[0], attention)[1][()])
     if result is Result.LEFT_DOMAIN:
         risks, norms = values_at(task, attention, runs.path[0])
-        squares = np.where(runs.time[0] >= _LONG_TIMES, overlaps_at(runs.path[0], task, attention).q_kk, 0.0)
-        risk = _limit(squares, risks)
-        diverges = Result.K_DIVERGES
-        return Stationary(
-            risk, end, student, "not attained", float(norms[-1]), np.zeros(0), None, result=diverges
-        )
-    found = certify(task, student, end)
+        squares = overlaps_at(runs.path[0], task, attention).q_kk * (runs.time[0] >= _LONG_TIMES)
+        risk, norm, none = _limit(squares, risks), float(norms[-1]), np.zeros(0)
+        why = Result.K_DIVERGES
+        return Stationary(risk, end, student, "not attained", norm, none, None, result=why)
+    rest = certify(task, student, end)
     best = best or population_minimum(task, attention)
-    apart = abs(float(found.risk.value) - float(best.risk.value))
+    apart = abs(float(rest.risk.value) - float(best.risk.value))
     room = _SAME_RISK + float(best.risk.error)
     if best.risk.kind is ErrorKind.STANDARD:
-        room += _DEVIATIONS * float(np.hypot(found.risk.error, best.risk.error))
-    return replace(found, matched=apart < room, result=result)
+        room += _DEVIATIONS * float(np.hypot(rest.risk.error, best.risk.error))
+    return replace(rest, matched=apart < room, result=result)
 
 
 def _limit(squares: np.ndarray, risks: Estimate) -> Estimate:
@@ -191,12 +182,7 @@ class Basins(eqx.Module):
     """Of many runs of gradient flow, how many ended in the well-matched minimum (within 1e-5 of its risk, at rest or
     nearly so), how many came to rest elsewhere, and how many did neither. `risks` are those of the ends."""
 
-    recorded: ClassVar[tuple[str, ...]] = (
-        "matched",
-        "mismatched",
-        "unfinished",
-        "matched_fraction",
-    )
+    recorded: ClassVar = "matched", "mismatched", "unfinished", "matched_fraction"
     matched: int
     mismatched: int
     unfinished: int

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from ...marion.erf_risk import erf_risk
-from ...marion.settings import SETTINGS, AbstractSetting, run_setting
+from ...marion.settings import SETTINGS, Setting, run_setting
 from ...population.overlaps import aligned
 from .asking import Asking
 from .style import GREY, INK
@@ -82,7 +82,7 @@ class Runs:
     short: bool
 
     @property
-    def setting(self) -> AbstractSetting:
+    def setting(self) -> Setting:
         """The setting itself."""
         setting = SETTINGS[self.name]
         if not self.short:
