@@ -39,9 +39,9 @@ _LAZY = {
         "basins",
         "certify",
         "gradient_flow",
-        "matched_minimum",
         "mismatched_minimum",
         "random_starts",
+        "swapped_starts",
     ),
     "learning": (
         "ERMAsymptotics",

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -44,6 +45,18 @@ def real(
     known = abs(number) <= LARGEST or (infinite and number == math.inf)
     if not known or number < minimum or number <= above:
         raise refuse(name, f"{number:g}", allowed)
+    return number
+
+
+def whole(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
+    """`value` as an integer within `[minimum, maximum]`."""
+    allowed = f"a whole number ≥ {minimum}" + ("" if maximum is None else f" and ≤ {maximum}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise refuse(name, repr(value), allowed) from None
+    if number < minimum or (maximum is not None and number > maximum):
+        raise refuse(name, number, allowed)
     return number
 
 

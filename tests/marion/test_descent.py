@@ -43,8 +43,8 @@ def plain_descent(k, v, teacher, step_size, steps_and_temperatures):
 
     def at(k, v, inverse_temperature):
         k = inverse_temperature * k
-        m = [x @ y for x in (k, v) for y in teacher]
-        return risk(task, ERF, ar.Overlaps(*m, k @ k, k @ v, v @ v), how)
+        student = jnp.stack([k, v])
+        return risk(task, ERF, ar.Overlaps(student @ teacher.T, student @ student.T), how)
 
     def step(pair, inverse_temperature):
         k, v = pair
@@ -239,13 +239,13 @@ def descend(**changes):
     return projected_descent(**given)
 
 
-def wander(**changes):
+def descend_stochastically(**changes):
     given = {"task": TASK, "key": KEY, "start": START, "schedule": ConstantTemperature(0.1)}
     given |= {"step_size": 1e-3, "steps": 10, "dim": 400, "batch": 5} | changes
     return stochastic_projected_descent(**given)
 
 
-@pytest.mark.parametrize("ask", [descend, wander])
+@pytest.mark.parametrize("ask", [descend, descend_stochastically])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -269,12 +269,12 @@ def test_bad_input_to_a_descent(ask, changes):
 def test_bad_input_to_a_stochastic_descent(changes):
     (name,) = changes
     with pytest.raises(Refusal, match=f"^{name} = .* {name} must be"):
-        wander(**changes)
+        descend_stochastically(**changes)
 
 
 def test_a_stochastic_descent_needs_one_length():
     with pytest.raises(Refusal, match="length = 1-3"):
-        wander(task=ar.SpikedSLR(2.0, ar.uniform(1, 3)))
+        descend_stochastically(task=ar.SpikedSLR(2.0, ar.uniform(1, 3)))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf, "hot"])

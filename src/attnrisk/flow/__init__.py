@@ -1,7 +1,7 @@
-"""Gradient flow of the population risk, and the landscape that it moves in (section 5 of docs/theory.md)."""
+"""Gradient flow of the population risk, and the landscape that it moves in (sections 5 and 10 of docs/theory.md)."""
 
-from .flow import Flow, gradient_flow, random_starts
-from .landscape import Basins, Stationary, basins, certify, matched_minimum, mismatched_minimum
+from .flow import Flow, gradient_flow, random_starts, swapped_starts
+from .landscape import Basins, Stationary, basins, certify, mismatched_minimum
 
 __all__ = [
     "Basins",
@@ -10,7 +10,7 @@ __all__ = [
     "basins",
     "certify",
     "gradient_flow",
-    "matched_minimum",
     "mismatched_minimum",
     "random_starts",
+    "swapped_starts",
 ]

@@ -1,6 +1,6 @@
-"""The flow of section 5 in the hands of diffrax."""
+"""Runs of gradient flow, integrated by diffrax (sections 5 and 10)."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -9,46 +9,136 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._check import refuse
+from .._results import Result
+from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.exponential import ExponentialRosenbrock, Moving
-from .flow import MARGIN, risk_at
+from ..population.overlaps import Overlaps
+from ..population.plan import is_exact
+from ..tasks import AbstractTask
+from .state import MARGIN, REACHES, Extent, extent, flow_plan, limits_of, pack, risk_at
 
+_LINES, _PARTS, _CUTS, _JUMP = 64, 16, 10, 1e-6  # the last parts are 10^-12 of a line
 _MOST_STEPS = 4000
+_REASONS = np.array(
+    [Result.DIVERGED, Result.CONVERGED, Result.LEFT_DOMAIN, Result.MAX_STEPS, Result.TIME_OVER],
+    object,
+)
 
 
-def _descend(time: Any, state: Moving, problem: Any) -> Moving:
-    task, attention, plan, _ = problem
-    return Moving(-jax.grad(risk_at)(state.point, task, attention, plan), jnp.zeros(()))
+class Settings(NamedTuple):
+    """The norm of a gradient at rest, the relative error per step, and of the plans the fineness and the reaches."""
+
+    tolerance: float
+    accuracy: float
+    fineness: float = 1.0
+    reaches: tuple[float, ...] = REACHES
 
 
-def integrate(
-    states: np.ndarray, starts: np.ndarray, times: np.ndarray, problem: Any, settings: Any
-) -> tuple[np.ndarray, ...]:
-    """Paths at `times`, and of each run where and when it stopped, and whether it converged or left.
+class Runs(NamedTuple):
+    """Of each run its state, its time, its states at the recorded times, and why it stopped."""
 
-    On a CPU, where a batch would only wait for its slowest run, one after the other: one compiled run serves any
-    number of them.
+    state: np.ndarray
+    time: np.ndarray
+    path: np.ndarray
+    result: np.ndarray
+
+
+def follow(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    starts: Overlaps,
+    times: np.ndarray,
+    settings: Settings,
+) -> Runs:
+    """Runs from each of the starts, until they rest, leave the domain or reach the last of the times."""
+    if not is_exact(task, attention):
+        _check_continuous(task, attention)
+    states = pack(attention, starts)
+    result = np.array([Result.LEFT_DOMAIN] * len(states), object)  # `np.full` would make strings
+    runs = Runs(states, np.zeros(len(states)), np.repeat(states[:, None], times.size, 1), result)
+    while True:
+        stages: dict[
+            Extent, list[int]
+        ] = {}  # runs inside the domain that have left the plan that they had
+        lengths = extent(runs.state, task, attention).length
+        needed = limits_of(task, attention, runs.state, settings.reaches, MARGIN)
+        for run, limits in enumerate(needed):
+            if result[run] is Result.LEFT_DOMAIN and lengths[run] < MARGIN * limits.length:
+                stages.setdefault(limits, []).append(run)
+        if not stages:
+            return runs
+        for limits, which in stages.items():
+            how = flow_plan(task, attention, limits, settings.fineness)
+            _advance(runs, np.array(which), times, (task, attention, how, limits), settings)
+
+
+def _check_continuous(task: AbstractTask, attention: AbstractAttention) -> None:
+    """Refuse an attention that jumps: the gradient of an average over random points misses the jumps.
+
+    On lines through random scores, the part with the largest change of a weight is cut again and again.
     """
-    known = *as_arrays((times, problem)), settings
+    shape = _LINES, attention.keys, min(int(task.length.longest), _LINES)
+    start, end = 3.0 * np.random.default_rng(0).standard_normal((2, *shape))
+    for _ in range(_CUTS):
+        parts = np.linspace(start, end, _PARTS + 1)
+        change = np.abs(np.diff(_weights(attention, as_arrays(parts)), axis=0)).max(-1)
+        cut, line = change.argmax(0), np.arange(_LINES)
+        start, end = parts[cut, line], parts[cut + 1, line]
+    if np.max(change) > _JUMP:
+        allowed = "continuous in the scores where the risk is found from random points"
+        raise refuse("attention", attention.name, allowed)
+
+
+@eqx.filter_jit
+def _weights(attention: AbstractAttention, scores: Array) -> Array:
+    return jax.vmap(jax.vmap(attention.attend))(scores)
+
+
+def _advance(
+    runs: Runs, which: np.ndarray, times: np.ndarray, problem: Any, settings: Settings
+) -> None:
+    """Follow some of the runs as far as the plan reaches.
+
+    On a CPU one after the other: a batch would wait for its slowest run, and one compiled run serves any number.
+    """
+    begin = as_arrays((runs.state[which], np.minimum(runs.time[which], times[-1])))
+    known = *as_arrays((times, problem)), settings[:2]
     if jax.default_backend() == "cpu":
-        runs = [_run(as_arrays(begin), known) for begin in zip(states, starts, strict=True)]
-        return tuple(np.stack(part) for part in zip(*runs, strict=True))
-    return tuple(np.asarray(part) for part in _runs(as_arrays((states, starts)), known))
+        parts = [_run(each, known) for each in zip(*begin, strict=True)]
+        found = [np.stack(part) for part in zip(*parts, strict=True)]
+    else:
+        found = [np.asarray(part) for part in _runs(begin, known)]
+    saved, state, time, converged, left = found
+    here = np.isfinite(saved).all(-1) & (times >= runs.time[which][:, None])
+    path = np.where(here[..., None], saved, runs.path[which])
+    finite = np.isfinite(state).all(-1)
+    state = np.where(finite[:, None], state, runs.state[which])
+    runs.path[which] = np.where((times > time[:, None])[..., None], state[:, None], path)
+    runs.state[which], runs.time[which] = state, time
+    reason = np.argmax([~finite, converged, left, time < times[-1], np.ones_like(left)], axis=0)
+    runs.result[which] = _REASONS[reason]
+
+
+def _descend(time: Any, state: Any, problem: Any) -> Any:
+    return Moving(-jax.grad(risk_at)(state.point, *problem[:3]), jnp.zeros(()))
 
 
 @eqx.filter_jit
 def _run(begin: tuple[Array, Array], known: tuple[Array, Any, Any]) -> tuple[Array, ...]:
+    """The path at the times, where and when it stopped, and whether it came to rest or passed the limits."""
     state, start = begin
     times, problem, (tolerance, accuracy) = known
-    reach, noise, sharpness = problem[-1]
+    task, attention, _, limits = problem
 
     def converged(t: Any, y: Moving, args: Any, **_: Any) -> Any:
         return y.speed < tolerance
 
     def left(t: Any, y: Moving, args: Any, **_: Any) -> Any:
-        inside = jnp.linalg.norm(y.point[:4]) <= MARGIN * reach
-        quiet = jnp.linalg.norm(y.point[1:4]) <= noise
-        return ~(inside & quiet & (jnp.abs(y.point[0]) <= sharpness))
+        length, noise, overlap = extent(y.point, task, attention)
+        inside = (length <= MARGIN * limits.length) & (noise <= limits.noise)
+        return ~(inside & (overlap <= limits.overlap))
 
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(_descend),

@@ -240,12 +240,9 @@ class Problem(NamedTuple):
         longest = np.sqrt(np.max(self.layout.unpack(x).keys.Q))
         scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
         exact = is_exact(self.task, self.attention)
-        how = (
-            light_plan(self.task, self.attention, scale, scale, scale)
-            if exact
-            else plan(self.task, self.attention)
-        )
-        value, slope = _test_risk(as_arrays((self.task, self.attention, how)), as_arrays(x))
+        chosen, limits = (light_plan, 3 * (scale,)) if exact else (plan, (scale,))
+        engine = chosen(self.task, self.attention, *limits)
+        value, slope = _test_risk(as_arrays((self.task, self.attention, engine)), as_arrays(x))
         return float(value), np.asarray(slope)
 
     def _with_jumps(self, found: FixedPointSolution) -> tuple[FixedPointSolution, float]:
@@ -283,13 +280,13 @@ class Problem(NamedTuple):
 
 @eqx.filter_jit
 def _test_risk(arrays: Any, x: Array) -> tuple[Array, Array]:
-    task, attention, how = arrays
+    task, attention, engine = arrays
 
     def at(x: Array) -> Array:
         (M_k, Q_k, _), (M_v, Q_v, _) = layout_of(task, attention).unpack(x)
         block_diag = jax.scipy.linalg.block_diag
         overlaps = Overlaps(block_diag(M_k, M_v), block_diag(Q_k, Q_v))
-        return jnp.mean(risk(task, attention, overlaps, how))
+        return jnp.mean(engine.risk(task, attention, overlaps))
 
     return jax.value_and_grad(at)(x)
 

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 from jax.scipy.special import erf
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import real, refuse
+from .._check import real, refuse, whole
 from ..numerics.arrays import as_arrays
 from ..numerics.linalg import ratio, root
 from ..population.overlaps import Overlaps
 from ..tasks import AbstractPlanted
 from .erf_risk import erf_risk, erf_slope
-from .sphere import SPAN, UnitPair, reduced, slid, whole
+from .sphere import SPAN, UnitPair, in_four_coordinates, step_on_sphere
 
 
 class AbstractTemperature(eqx.Module):
@@ -80,11 +80,10 @@ def projected_descent(
     record_every: int = 1,
 ) -> DescentPath:
     """Gradient descent on the population risk, `k` and `v` moved at once along the sphere and normalised."""
-    marks = _marks(steps, record_every)
-    _check_task(task)
+    marks = _marks(task, steps, record_every)
     size = real("step_size", step_size, above=0.0)
     task, schedule, size = as_arrays((task, schedule, size))
-    return _descend(task, schedule, size, reduced(start.k, start.v), marks)
+    return _descend(task, schedule, size, in_four_coordinates(start.k, start.v), marks)
 
 
 def stochastic_projected_descent(
@@ -103,15 +102,14 @@ def stochastic_projected_descent(
     Nothing of size `dim` is drawn, and the overlaps have the law that they have with whole tokens. The recorded risk
     is the population's.
     """
-    marks = _marks(steps, record_every)
-    _check_task(task)
+    marks = _marks(task, steps, record_every)
     if len(task.length.lengths) > 1:
         raise refuse("length", task.length, "one whole number where sequences are drawn")
     shape = whole("batch", batch), int(task.length.longest)
     numbers = real("step_size", step_size, above=0.0), whole("dim", dim, SPAN + 2)
     task, schedule, (size, dimension) = as_arrays((task, schedule, numbers))
-    start = reduced(start.k, start.v)
-    return _wander(task, schedule, size, dimension, start, marks, key, shape)
+    start = in_four_coordinates(start.k, start.v)
+    return _stochastic_descent(task, schedule, size, dimension, start, marks, key, shape)
 
 
 @eqx.filter_jit
@@ -127,13 +125,13 @@ def _descend(
 
     def move(step: Array, pair: UnitPair) -> UnitPair:
         gradient = jax.grad(total_risk)(pair, schedule(step))
-        return jax.tree.map(lambda x, g: slid(x, g, step_size), pair, gradient)
+        return jax.tree.map(lambda x, g: step_on_sphere(x, g, step_size), pair, gradient)
 
     return _path(task, schedule, move, start, marks)
 
 
 @eqx.filter_jit
-def _wander(
+def _stochastic_descent(
     task: AbstractPlanted,
     schedule: AbstractTemperature,
     step_size: Array,
@@ -147,8 +145,8 @@ def _wander(
         here = jax.random.fold_in(key, step)
         gradient = _batch_gradient(task, pair, schedule(step), dim, shape, here)
         padded = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 2))), pair)
-        moved = jax.tree.map(lambda x, g: slid(x, g, step_size), padded, gradient)
-        return reduced(moved.k, moved.v)
+        moved = jax.tree.map(lambda x, g: step_on_sphere(x, g, step_size), padded, gradient)
+        return in_four_coordinates(moved.k, moved.v)
 
     return _path(task, schedule, move, start, marks)
 
@@ -225,13 +223,10 @@ def _outside(
     return of_k, of_v
 
 
-def _marks(steps: int, record_every: int) -> Int[Array, " records"]:
-    """The steps to record."""
+def _marks(task: Any, steps: int, record_every: int) -> Int[Array, " records"]:
+    """The steps to record, of a planted task."""
+    if not isinstance(task, AbstractPlanted):
+        raise refuse("task", task, "a planted task, such as SpikedSLR")
     if whole("steps", steps) % whole("record_every", record_every):
         raise refuse("record_every", record_every, f"a divisor of steps = {steps}")
     return jnp.arange(0, steps + 1, record_every)
-
-
-def _check_task(task: Any) -> None:
-    if not isinstance(task, AbstractPlanted):
-        raise refuse("task", task, "a planted task, such as SpikedSLR")

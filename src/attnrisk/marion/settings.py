@@ -1,13 +1,13 @@
 """The five experiments of Marion et al. (2410.01537)."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 from jaxtyping import PRNGKeyArray
 
+from .._check import whole
 from ..tasks import SpikedSLR
 from .descent import (
     AbstractTemperature,
@@ -17,97 +17,42 @@ from .descent import (
     projected_descent,
     stochastic_projected_descent,
 )
-from .sphere import UnitPair, manifold_starts, sphere_starts, whole
+from .sphere import UnitPair, manifold_starts, sphere_starts
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstractSetting(ABC):
-    """An experiment: ten tokens, `ν = d/2` and `γ² = 1/2`, where to start from, and how to descend."""
+class Setting:
+    """An experiment: ten tokens, `ν = d/2` and `γ² = 1/2`, where to start from, and how to descend.
 
-    dim: int
+    On the population risk, or with a `batch` on as many fresh sequences at each step.
+    """
+
+    dim: int = 400
     noise: float = 0.0
-    starts: Callable[[PRNGKeyArray, int, int], UnitPair]
+    starts: Callable[[PRNGKeyArray, int, int], UnitPair] = sphere_starts
     schedule: AbstractTemperature
-    step_size: float
+    step_size: float = 4e-3
     steps: int
     record_every: int
     repeats: int = 30
+    batch: int | None = None
 
     @property
     def task(self) -> SpikedSLR:
         """The task of the experiment."""
         return SpikedSLR(self.dim / 2, length=10, noise=self.noise, spread=math.sqrt(0.5))
 
-    @abstractmethod
-    def descend(self, key: PRNGKeyArray, start: UnitPair) -> DescentPath:
-        """The path from this start; a deterministic descent has no use for the key."""
 
-
-class Setting(AbstractSetting):
-    """Descent on the population risk."""
-
-    def descend(self, key: PRNGKeyArray, start: UnitPair) -> DescentPath:
-        how = self.step_size, self.steps, self.record_every
-        return projected_descent(self.task, start, self.schedule, *how)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StochasticSetting(AbstractSetting):
-    """Descent on fresh batches."""
-
-    batch: int
-
-    def descend(self, key: PRNGKeyArray, start: UnitPair) -> DescentPath:
-        return stochastic_projected_descent(
-            self.task,
-            key,
-            start,
-            self.schedule,
-            self.step_size,
-            self.steps,
-            self.dim,
-            self.batch,
-            self.record_every,
-        )
-
-
-SETTINGS: dict[str, AbstractSetting] = {
-    "manifold": Setting(
-        dim=400,
-        starts=manifold_starts,
-        schedule=ConstantTemperature(0.1),
-        step_size=4e-3,
-        steps=20_000,
-        record_every=200,
-    ),
-    "small": Setting(
-        dim=400,
-        starts=sphere_starts,
-        schedule=ConstantTemperature(0.1),
-        step_size=4e-3,
-        steps=20_000,
-        record_every=200,
-    ),
-    "large": Setting(
-        dim=400,
-        starts=sphere_starts,
-        schedule=ConstantTemperature(0.9),
-        step_size=1e-3,
-        steps=120_000,
-        record_every=600,
-    ),
-    "decaying": Setting(
-        dim=400,
-        starts=sphere_starts,
-        schedule=DecayingTemperature(1.0),
-        step_size=4e-3,
-        steps=120_000,
-        record_every=600,
-    ),
-    "stochastic": StochasticSetting(
+_SMALL = Setting(schedule=ConstantTemperature(0.1), steps=20_000, record_every=200)
+_LONG = replace(_SMALL, steps=120_000, record_every=600)
+SETTINGS = {
+    "manifold": replace(_SMALL, starts=manifold_starts),
+    "small": _SMALL,
+    "large": replace(_LONG, schedule=ConstantTemperature(0.9), step_size=1e-3),
+    "decaying": replace(_LONG, schedule=DecayingTemperature(1.0)),
+    "stochastic": Setting(
         dim=80,
         noise=0.1,
-        starts=sphere_starts,
         schedule=DecayingTemperature(2.0),
         step_size=1e-3,
         steps=200_000,
@@ -117,7 +62,13 @@ SETTINGS: dict[str, AbstractSetting] = {
 }
 
 
-def run_setting(setting: AbstractSetting, seed: int = 0) -> DescentPath:
+def run_setting(setting: Setting, seed: int = 0) -> DescentPath:
     """All repeats of the setting, from `seed`."""
     starts, path = jax.random.split(jax.random.key(whole("seed", seed, 0)))
-    return setting.descend(path, setting.starts(starts, setting.dim, setting.repeats))
+    start = setting.starts(starts, setting.dim, setting.repeats)
+    how = setting.schedule, setting.step_size, setting.steps
+    if setting.batch is None:
+        return projected_descent(setting.task, start, *how, setting.record_every)
+    return stochastic_projected_descent(
+        setting.task, path, start, *how, setting.dim, setting.batch, setting.record_every
+    )

@@ -4,6 +4,7 @@ Their risk depends on products with each other and with `k*, v*` only, so four c
 teacher, two for what is left.
 """
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import is_traced, refuse
+from .._check import is_traced, refuse, whole
 from ..numerics.linalg import ratio
 from ..population.overlaps import Overlaps
 
@@ -20,15 +21,11 @@ SPAN = 4  # of k*, v*, k and v
 _UNIT = 1e-9  # how far from one a norm may be: rounding, in vectors that a user has normalised
 
 
-def _as_floats(vectors: Any) -> Array:
-    return jnp.asarray(vectors, float)
-
-
 class UnitPair(eqx.Module):
     """Unit vectors `k` and `v`, one pair per repeat, in coordinates whose first two are `k*` and `v*`."""
 
-    k: Float[Array, "repeats n"] = eqx.field(converter=_as_floats)
-    v: Float[Array, "repeats n"] = eqx.field(converter=_as_floats)
+    k: Float[Array, "repeats n"] = eqx.field(converter=partial(jnp.asarray, dtype=float))
+    v: Float[Array, "repeats n"] = eqx.field(converter=partial(jnp.asarray, dtype=float))
 
     def __check_init__(self) -> None:
         if is_traced(self.k) or is_traced(self.v):
@@ -61,7 +58,7 @@ class UnitPair(eqx.Module):
 def sphere_starts(key: PRNGKeyArray, dim: int, repeats: int) -> UnitPair:
     """`k` and `v` uniform on the unit sphere of `R^dim`."""
     shape = 2, whole("repeats", repeats), whole("dim", dim, SPAN)
-    return reduced(*_normalised(jax.random.normal(key, shape)))
+    return in_four_coordinates(*_normalised(jax.random.normal(key, shape)))
 
 
 def manifold_starts(key: PRNGKeyArray, dim: int, repeats: int) -> UnitPair:
@@ -77,7 +74,7 @@ def manifold_starts(key: PRNGKeyArray, dim: int, repeats: int) -> UnitPair:
     )
 
 
-def slid(vectors: Array, gradient: Array, step_size: Any) -> Array:
+def step_on_sphere(vectors: Array, gradient: Array, step_size: Any) -> Array:
     """A step along the sphere, `k − step (I − k kᵀ) ∇`, brought back to it."""
     radial = jnp.sum(vectors * gradient, -1, keepdims=True)
     return _normalised(vectors - step_size * (gradient - radial * vectors))
@@ -87,7 +84,7 @@ def _normalised(vectors: Array) -> Array:
     return vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-def reduced(k: Float[Array, "repeats n"], v: Float[Array, "repeats n"]) -> UnitPair:
+def in_four_coordinates(k: Float[Array, "repeats n"], v: Float[Array, "repeats n"]) -> UnitPair:
     """The pair in four coordinates: two of the teacher, the rest of `k`, and what `v` has beyond."""
     k_rest, v_rest = k[:, 2:], v[:, 2:]
     length = jnp.linalg.norm(k_rest, axis=-1)
@@ -98,9 +95,3 @@ def reduced(k: Float[Array, "repeats n"], v: Float[Array, "repeats n"]) -> UnitP
         jnp.stack([k[:, 0], k[:, 1], length, jnp.zeros_like(length)], -1),
         jnp.stack([v[:, 0], v[:, 1], shared, own], -1),
     )
-
-
-def whole(name: str, value: Any, minimum: int = 1) -> int:
-    if not isinstance(value, int | np.integer) or value < minimum:
-        raise refuse(name, value, f"a whole number ≥ {minimum}")
-    return int(value)

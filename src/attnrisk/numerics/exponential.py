@@ -1,11 +1,13 @@
-"""An exponential Rosenbrock method for diffrax, for gradient flows of few variables whose Hessian is at hand.
+"""An exponential Rosenbrock method for diffrax, for gradient flows of few variables.
 
 A gradient flow slows down by orders of magnitude on its way: it is stiff, and explicit solvers take thousands of
 steps. Here each step solves the flow linearised around its start exactly, in the frame of the Hessian, and corrects it
 with one more gradient: the scheme exprb32 of Hochbruck, Ostermann and Schweitzer (SIAM J. Numer. Anal. 47, 2009), of
-order three, with an error estimate of order two. Near a minimum it becomes Newton's method.
+order three, with an error estimate of order two. Near a minimum it becomes Newton's method. `benchmarks/flow.py`
+compares it with the implicit solvers of diffrax.
 """
 
+import math
 from typing import Any, ClassVar
 
 import diffrax
@@ -36,17 +38,17 @@ def _phi(k: int, z: Float[Array, " n"]) -> Float[Array, " n"]:
     small = jnp.where(near, z, 0.0)
     series = jnp.zeros_like(z)
     for j in range(_SERIES, -1, -1):
-        series = series * small + 1.0 / jax.scipy.special.factorial(j + k)
+        series = series * small + 1.0 / math.factorial(j + k)
     large = jnp.where(near, 1.0, jnp.minimum(z, _LARGEST))
     value = jnp.exp(large)
     for j in range(k):
-        value = (value - 1.0 / jax.scipy.special.factorial(j)) / large
+        value = (value - 1.0 / math.factorial(j)) / large
     return jnp.where(near, series, value)
 
 
 class Moving(eqx.Module):
-    """A point on the way, and how fast it moved at the start of the last step: an event sees nothing but the state,
-    and need not find the slope once more."""
+    """A point, and its speed at the start of the last step: an event sees nothing but the state, and need not find the
+    slope once more."""
 
     point: Float[Array, " n"]
     speed: Float[Array, ""]
@@ -99,7 +101,8 @@ class ExponentialRosenbrock(diffrax.AbstractAdaptiveSolver):
         def field(point: Array) -> Array:
             return terms.vf(t0, Moving(point, y0.speed), args).point
 
-        jacobian, slope = jax.jacfwd(lambda y: 2 * (field(y),), has_aux=True)(point)
+        slope, tangent = jax.linearize(field, point)
+        jacobian = jax.lax.map(tangent, jnp.eye(point.size))  # row by row: memory is that of one
         rates, frame = jnp.linalg.eigh((jacobian + jacobian.T) / 2)
         linearised = Linearised(slope, rates, frame)
         euler = time * linearised.phi(1, time, slope)

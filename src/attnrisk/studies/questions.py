@@ -23,8 +23,8 @@ from ..learning import (
 )
 from ..learning.erm import LOG2_POINTS
 from ..learning.scope import learnable, optimisable
-from ..population import bayes_risk, elementwise_floor, population_minima, population_minimum
 from ..numerics.batch import BATCH
+from ..population import bayes_risk, elementwise_floor, population_minima, population_minimum
 from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM, whole
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths

@@ -39,5 +39,7 @@ def curve(task: AbstractTask, attention: AbstractAttention, name: str) -> list[P
     for alpha in ALPHAS:
         found = tuned_erm_asymptotics(task, attention, alpha, log2_points=log2_points, start=start)
         start = found.ridge if found.converged else None
-        points.append(Point(name, found.alpha, found.test_risk, found.result, found.warning or None))
+        points.append(
+            Point(name, found.alpha, found.test_risk, found.result, found.warning or None)
+        )
     return points
