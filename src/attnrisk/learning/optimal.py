@@ -89,11 +89,6 @@ class OptimalAsymptotics(eqx.Module):
     )
 
     @property
-    def result(self) -> str:
-        """Why a fixed point was not found, where one was not."""
-        return self.reachable.result if not self.reachable.converged else self.informed.result
-
-    @property
     def optimum(self) -> FixedPoint:
         """The fixed point with the larger free entropy."""
         better = float(self.informed.free_entropy) > float(self.reachable.free_entropy)
