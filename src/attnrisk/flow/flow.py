@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import real, refuse
-from .._results import Estimate
+from .._results import Estimate, Result
 from ..attention import AbstractAttention, AbstractElementwise
 from ..numerics.arrays import as_arrays
-from ..population.overlaps import Overlaps, overlaps_of, vectors_of
+from ..population.overlaps import Overlaps, overlaps_of, swapped, vectors_of
 from ..population.risk import ROUNDING, SHARPEST, Plan, light_plan, risk
 from ..tasks import AbstractSelected, AbstractTask
 
@@ -54,7 +54,7 @@ class Flow(eqx.Module):
     @property
     def converged(self) -> np.ndarray:
         """Whether each run came to rest."""
-        return self.result == "converged"
+        return self.result == Result.CONVERGED
 
 
 def random_starts(key: PRNGKeyArray, runs: int, size: float = 0.1) -> Overlaps:
@@ -64,6 +64,14 @@ def random_starts(key: PRNGKeyArray, runs: int, size: float = 0.1) -> Overlaps:
         raise refuse("runs", runs, "a whole number ≥ 1")
     size = real("size", size, above=0.0)
     return jax.vmap(overlaps_of)(size * jax.random.normal(key, (runs, 2, 4)))
+
+
+def swapped_starts(key: PRNGKeyArray, runs: int, size: float = 0.1) -> Overlaps:
+    """`random_starts` around the exchanged roles `k = v*`, `v = k*`."""
+    around = vectors_of(swapped())
+    return jax.vmap(lambda one: overlaps_of(around + vectors_of(one)))(
+        random_starts(key, runs, size)
+    )
 
 
 def gradient_flow(
@@ -98,9 +106,9 @@ def follow(
     """The runs and why each stopped; `settings` are the tolerance and the accuracy, `fineness` is that of the plans."""
     states = _states(attention, starts)
     runs = Runs(states, np.zeros(len(states)), np.repeat(states[:, None], times.size, 1))
-    result = np.full(len(states), "left the domain")
+    result = np.full(len(states), Result.LEFT_DOMAIN, object)
     reaches = reaches_of(task, attention, known), known
-    while stages := _stages(task, reaches, runs.state, result == "left the domain"):
+    while stages := _stages(task, reaches, runs.state, result == Result.LEFT_DOMAIN):
         for stage, which in stages.items():
             problem = task, attention, light_plan(task, attention, *stage, fineness), stage
             result[which] = runs.advance(which, times, problem, settings)
@@ -220,8 +228,8 @@ class Runs(NamedTuple):
         path = np.where(here[..., None], saved, self.path[which])
         self.path[which] = np.where(later[..., None], state[:, None], path)
         self.state[which], self.time[which] = state, time
-        stopped = np.where(left, "left the domain", "time over")
-        return np.where(converged, "converged", stopped)
+        stopped = np.where(left, str(Result.LEFT_DOMAIN), str(Result.TIME_OVER))
+        return np.where(converged, str(Result.CONVERGED), stopped)
 
 
 def report(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._results import Estimate
+from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.minimum import Minimum, population_minimum
@@ -166,7 +166,7 @@ def mismatched_minimum(
     runs, result = follow(task, attention, swapped, _LONG_TIMES, _PRECISE, _REACHES)
     end = jax.tree.map(float, overlaps_of(jnp.asarray(runs.state[0, :8].reshape(2, 4))))
     student = attention.with_bias(float(runs.state[0, -1]))
-    if result[0] == "left the domain":
+    if result[0] == Result.LEFT_DOMAIN:
         flow = report(task, attention, _LONG_TIMES, runs, result, single=True)
         norm = float(flow.gradient_norm[-1])
         return Stationary(_limit(flow), end, student, "not attained", norm, np.zeros(0), None)
@@ -222,7 +222,7 @@ def basins(
     starts = jax.tree.map(np.asarray, random_starts(key, runs, size))
     how = _LONG_TIMES[-1:], _ROUGH, _ROUGH_REACHES, _ROUGH_FINENESS
     ends, result = follow(task, attention, starts, *how)
-    risks, converged = risks_at(task, attention, ends.state), result == "converged"
+    risks, converged = risks_at(task, attention, ends.state), result == Result.CONVERGED
     best = float(population_minimum(task, attention).risk.value)
     same = np.abs(risks - best) < _ROUGHLY_SAME_RISK  # from there no flow leads on, at rest or not
     matched, mismatched = int(same.sum()), int((converged & ~same).sum())

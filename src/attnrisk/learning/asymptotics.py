@@ -1,6 +1,6 @@
 """What empirical risk minimisation arrives at, with errors (section 6)."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import real
-from .._results import Estimate
+from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
@@ -18,7 +18,7 @@ from .channel import Hats
 from .scope import Solvable
 from .step import Moved
 
-CONVERGED = "converged"
+CONVERGED = Result.CONVERGED
 _RARE = 1e-3  # a share of samples that does not matter
 # Of the slope of the map, from samples that jump, above which the values are called approximate: with few points
 # it is known to some 0.05.
@@ -28,6 +28,7 @@ _JUMPY = 0.1
 class Ridge(eqx.Module):
     """`r_k` and `r_v`."""
 
+    recorded: ClassVar[tuple[str, ...]] = ("k", "v")
     k: Any
     v: Any
 
@@ -47,6 +48,22 @@ class ERMAsymptotics(eqx.Module):
     approximation, and `warning` says so.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "test_risk",
+        "train_error",
+        "objective",
+        "m_k",
+        "q_k",
+        "V_k",
+        "m_v",
+        "q_v",
+        "V_v",
+        "replicon",
+        "jumps",
+        "warning",
+        "result",
+        "converged",
+    )
     test_risk: Estimate
     train_error: Estimate
     objective: Estimate
@@ -58,7 +75,7 @@ class ERMAsymptotics(eqx.Module):
     V_v: Estimate
     alpha: float
     ridge: Ridge
-    result: str = eqx.field(static=True)
+    result: Result = eqx.field(static=True)
     start: str = eqx.field(static=True)
     residual: float
     identities: Float[np.ndarray, "4"]
@@ -107,7 +124,7 @@ class Settled(NamedTuple):
     x: Float[np.ndarray, "6"]
     displacements: Any
     moved: Moved
-    result: str
+    result: Result
 
     @property
     def converged(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import real
+from .._results import Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..tasks import AbstractTask, MaxSLR, SpikedSLR
@@ -95,7 +96,7 @@ class Problem(NamedTuple):
     def settle(self, alpha: float, ridge: Ridge, start: Start) -> Settled:
         """The fixed point that Newton's method finds from a start."""
         known, numbers = self._known, as_arrays((alpha, ridge.k, ridge.v))
-        x, chi, result = np.array(start.x), start.displacements, "steps over"
+        x, chi, result = np.array(start.x), start.displacements, Result.MAX_STEPS
         far, newton, searches = chi is None, chi is not None, 0
         for step in range(_MOST_STEPS):
             if far:

@@ -6,7 +6,7 @@ entropy tells which is the optimum.
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
 from .._check import real, refuse
-from .._results import Estimate
+from .._results import Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
 from ..tasks import AbstractTask, MaxSLR, SpikedSLR
@@ -44,6 +44,18 @@ class FixedPoint(eqx.Module):
     `residual` is the step that the map still makes in `log(1 + q̂)`; the errors cover it and the sampling.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "q_k",
+        "q_v",
+        "q_hat_k",
+        "q_hat_v",
+        "free_entropy",
+        "risk",
+        "residual",
+        "steps",
+        "result",
+        "converged",
+    )
     q_k: Estimate
     q_v: Estimate
     q_hat_k: Estimate
@@ -55,11 +67,9 @@ class FixedPoint(eqx.Module):
     steps: int
 
     @property
-    def result(self) -> str:
-        """Whether this is a fixed point, in words."""
-        if self.converged:
-            return "converged"
-        return f"still moving by {self.residual:.1g} a step after {self.steps} steps"
+    def result(self) -> Result:
+        """Why the iteration stopped."""
+        return Result.CONVERGED if self.converged else Result.MAX_STEPS
 
 
 class OptimalAsymptotics(eqx.Module):
@@ -68,8 +78,22 @@ class OptimalAsymptotics(eqx.Module):
     `reachable` starts from no information, `informed` from the locations of all tokens.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "risk",
+        "reachable_risk",
+        "q_k",
+        "q_v",
+        "hard",
+        "result",
+        "converged",
+    )
     reachable: FixedPoint
     informed: FixedPoint
+
+    @property
+    def result(self) -> Result:
+        """That of the fixed point which did not converge, if there is one."""
+        return self.informed.result if self.reachable.converged else self.reachable.result
 
     @property
     def optimum(self) -> FixedPoint:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import numpy as np
 
 from .._check import LARGEST
-from .._results import Estimate
+from .._results import Estimate, Result
 from ..attention import (
     AbstractAttention,
     AbstractElementwise,
@@ -75,10 +75,36 @@ class Minimum(eqx.Module):
     overlaps are those of the longest evaluated. `attention` carries the tuned bias.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "risk",
+        "overlaps",
+        "bias",
+        "attained",
+        "result",
+        "converged",
+    )
     risk: Estimate
     overlaps: Overlaps
     attention: AbstractAttention
     attained: bool = eqx.field(static=True)
+
+    @property
+    def bias(self) -> float:
+        """The tuned bias."""
+        return float(self.attention.bias)
+
+    @property
+    def result(self) -> Result:
+        """Whether and why the infimum is not attained."""
+        if self.attained:
+            return Result.CONVERGED
+        vanishing = float(self.overlaps.q_vv) > LARGEST / 10
+        return Result.WEIGHTS_VANISH if vanishing else Result.K_DIVERGES
+
+    @property
+    def converged(self) -> bool:
+        """Whether the minimum or infimum was found."""
+        return self.result.converged
 
 
 def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> Minimum:

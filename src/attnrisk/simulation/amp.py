@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import one_of, real, refuse
-from .._results import Estimate
+from .._results import Estimate, Result
 from ..attention import AbstractAttention, Softmax
 from ..attention.general import AbstractGeneral
 from ..learning.optimal import LONGEST, informed_start
@@ -45,12 +45,24 @@ class AMPFit(eqx.Module):
     `residual` is the root mean square of the last step, of `k` or of `v`, whichever is larger.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "risk",
+        "q_k",
+        "q_v",
+        "expected_q_k",
+        "expected_q_v",
+        "overlaps",
+        "iterations",
+        "residual",
+        "result",
+        "converged",
+    )
     risk: Estimate
     overlaps: Overlaps
     k: Float[np.ndarray, " D"]
     v: Float[np.ndarray, " D"]
     path: Path
-    result: str
+    result: Result
     residual: float
 
     @property
@@ -120,7 +132,7 @@ class Reached(NamedTuple):
     state: State
     path: tuple[np.ndarray, ...]
     residual: float = np.inf
-    result: str = "interrupted"
+    result: Result = Result.INTERRUPTED
 
     @property
     def steps(self) -> int:
@@ -179,17 +191,16 @@ def _iterate(
         while reached.steps < most_steps:
             ahead = step(reached.state)
             if not ahead.sound:
-                return reached._replace(result=f"diverged at step {reached.steps + 1}")
+                return reached._replace(result=Result.DIVERGED)
             path = (*reached.path, np.asarray(ahead.place))
             reached = Reached(ahead.state, path, float(ahead.residual))
             if watch is not None:
                 watch(reached.steps, reached.residual)
             if reached.residual <= TOLERANCE:
-                return reached._replace(result="converged")
+                return reached._replace(result=Result.CONVERGED)
     except KeyboardInterrupt:
-        return reached._replace(result=f"interrupted after {reached.steps} steps")
-    moving = f"still moving by {reached.residual:.1g} a step after {reached.steps} steps"
-    return reached._replace(result=moving)
+        return reached._replace(result=Result.INTERRUPTED)
+    return reached._replace(result=Result.MAX_STEPS)
 
 
 class Location(AbstractGeneral):

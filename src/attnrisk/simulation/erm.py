@@ -5,7 +5,7 @@ minimise  Σ_μ ½(y_μ − σ(χ_μ)·z_μ)² + (r_k/2)|k|² + (r_v/2)|v|²,   
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import real, refuse
-from .._results import Estimate
+from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..learning import Ridge
 from ..learning.scope import learner
@@ -42,6 +42,15 @@ class ERMFit(eqx.Module):
     are what the other starts led to, of higher or equal objective.
     """
 
+    recorded: ClassVar[tuple[str, ...]] = (
+        "test_risk",
+        "train_error",
+        "objective",
+        "overlaps",
+        "iterations",
+        "result",
+        "converged",
+    )
     k: Float[np.ndarray, " D"]
     v: Float[np.ndarray, " D"]
     task: AbstractTask
@@ -55,7 +64,7 @@ class ERMFit(eqx.Module):
     evaluations: int
     alpha: float
     start: str = eqx.field(static=True)
-    result: str = eqx.field(static=True)
+    result: Result = eqx.field(static=True)
     rivals: tuple["ERMFit", ...] = ()
 
     @property

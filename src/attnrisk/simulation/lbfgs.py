@@ -5,12 +5,14 @@ Hager and Zhang 2005), so that they need not agree on when a step is good.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from .._results import Result
 
 _MEMORY = 20  # pairs kept
 _DECREASE, _CURVATURE = 1e-4, 0.9  # of the Wolfe conditions, as usual for quasi-Newton steps
@@ -32,7 +34,7 @@ class Descent(NamedTuple):
     gradient_norms: Float[np.ndarray, " starts"]
     iterations: np.ndarray
     evaluations: int
-    results: list[str]
+    results: list[Any]
 
 
 class Trial(NamedTuple):
@@ -113,7 +115,7 @@ class _Run(NamedTuple):
         if search.trials < _MOST_TRIALS:
             return "again", self._replace(search=search, step=search.next_step)
         if self.steepest:
-            return "over", self._replace(result="stalled")
+            return "over", self._replace(result=Result.STALLED)
         return "given up", self
 
     def onward(self, verdict: str, value: float, slope: float, norm: float, first: float) -> "_Run":
@@ -131,10 +133,10 @@ class _Run(NamedTuple):
         if self.result is not None:
             return self
         if self.norm <= tolerance:
-            return self._replace(result="converged")
+            return self._replace(result=Result.CONVERGED)
         if self.iterations >= most_iterations:
-            return self._replace(result="steps over")
-        return self if self.search.origin.slope < 0 else self._replace(result="stalled")
+            return self._replace(result=Result.MAX_STEPS)
+        return self if self.search.origin.slope < 0 else self._replace(result=Result.STALLED)
 
 
 def _begun(value: float, slope: float, norm: float, step: float) -> _Run:
@@ -168,7 +170,7 @@ def minimise(
             state, runs = _tried(evaluate, state, runs, slack)
             evaluations += 1
     except KeyboardInterrupt:
-        runs = [run._replace(result=run.result or "interrupted") for run in runs]
+        runs = [run._replace(result=run.result or Result.INTERRUPTED) for run in runs]
     return Descent(
         state.point,
         np.array([run.search.origin.value for run in runs]),
