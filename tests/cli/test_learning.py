@@ -20,7 +20,7 @@ def answer(ran):
     return json.loads(ran.out)
 
 
-def made_up(alpha, ridge, test_risk=0.6, result="converged"):
+def made_up(alpha, ridge, test_risk=0.6, result=ar.Result.CONVERGED):
     """A fixed point without the work."""
     one = ar.Estimate(0.25, 1e-3)
     return ERMAsymptotics(
@@ -34,7 +34,7 @@ def made_up(alpha, ridge, test_risk=0.6, result="converged"):
         start="teacher",
         residual=1e-3,
         identities=np.zeros(4),
-        replicon=0.5 if result == "converged" else 2.0,
+        replicon=0.5 if result.converged else 2.0,
         unresolved=0.0,
         jumps=0.0,
         slope=np.zeros(2),
@@ -48,7 +48,7 @@ def learners(monkeypatch):
     def learned(task, attention, alpha, ridge):
         if attention.name == "softmax":
             return made_up(alpha, ridge)
-        return made_up(alpha, ridge, 0.7, "steps over")
+        return made_up(alpha, ridge, 0.7, ar.Result.MAX_STEPS)
 
     def tuned(task, attention, alpha):
         return learned(task, attention, alpha, Ridge(0.25, 4.0))
@@ -116,16 +116,16 @@ class TestErm:
     def test_an_unconverged_panel_is_marked(self, run):
         ran = run("erm", "--alpha", "2", "--attention", "linear")
         assert ran.code == 0
-        assert "NOT CONVERGED: steps over" in ran.out
+        assert "NOT CONVERGED: the largest number of steps was reached" in ran.out
         assert "replica symmetry is unstable" in ran.out
 
     def test_table(self, run, monkeypatch):
-        monkeypatch.setattr("attnrisk.cli.output._WIDE", 80)
+        monkeypatch.setattr("attnrisk.cli.render._WIDE", 80)
         out = run("erm", "--alpha", "2", "--attention", "linear,softmax,erf").out
         lines = [line.split() for line in out.splitlines() if " ± 0.001" in line]
         assert [words[0] for words in lines] == ["softmax", "linear", "erf"]
-        assert [" ".join(words[7:]) for words in lines] == ["converged", *["! steps over *"] * 2]
-        assert "! NOT CONVERGED" in out
+        assert [" ".join(words[7:]) for words in lines] == ["converged", *["! *"] * 2]
+        assert "! NOT CONVERGED: the largest number of steps was reached (2 of 3)" in out
         assert "* replica symmetry is unstable" in " ".join(out.split())
         assert "(best possible)" in out
 
@@ -167,7 +167,7 @@ def test_an_unconverged_optimum_is_marked(run, monkeypatch):
     monkeypatch.setattr("attnrisk.learning.optimal_asymptotics", lambda task, alpha: moving)
     out = run("optimal", *HARD.split()).out
     assert "NOT CONVERGED" in out
-    assert "! still moving" in out
+    assert "! not converged" in out
 
 
 BAD = [

@@ -1,6 +1,7 @@
 """`attnrisk sweep`: one command that runs, tells and exports a study."""
 
 import json
+import time
 
 import fake_questions
 import pytest
@@ -137,6 +138,10 @@ BAD = [
     ("{study} --workers 2 --scheduler tcp://here", "workers = 2", "left out"),
     ("{study} --export xls", "export = 'xls'", "csv, nc"),
     ("{study} --out file.csv", "out = 'file.csv'", "nothing is exported"),
+    ("{study} --export csv --out {folder}", "out = ", "a file, or a name that is free"),
+    ("{study} --export csv --out /dev/null", "out = '/dev/null'", "a file"),
+    ("{study} --export csv --out /proc/no/file", "out = '/proc/no/file'", "can be written"),
+    ("{study} --status --retry", "retry = given", "nothing is computed"),
     ("{study} --store {folder}", "store = ", "a file, or a name that is free"),
     ("{study} --store {study}", "store = ", "a store that attnrisk has made"),
     ("{typo}", "key = 'nus'", "(did you mean nu?)"),
@@ -173,9 +178,12 @@ def test_progress_on_a_terminal(run, study, place, monkeypatch):
         from attnrisk.studies import Status
 
         watch(Status(4, 0, 0, 0))
+        time.sleep(0.1)
         watch(Status(4, 3, 1, 1))
+        time.sleep(0.3)
 
     monkeypatch.setattr("attnrisk.studies.sweep", steps)
+    monkeypatch.setattr("attnrisk.cli.progress._PATIENCE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")

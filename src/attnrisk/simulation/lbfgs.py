@@ -177,7 +177,7 @@ def minimise(
         np.array([run.norm for run in runs]),
         np.array([run.iterations for run in runs]),
         evaluations,
-        [str(run.result) for run in runs],
+        [run.result for run in runs],
     )
 
 
