@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from .. import __version__
 from .._check import Refusal
 from .command import app
 from .interrupts import interruptible
@@ -24,9 +25,7 @@ for _name in COMMANDS:  # each registers its command, in the order of the help
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"attnrisk {version('attnrisk')}")
+        typer.echo(f"attnrisk {__version__}")
         raise typer.Exit
 
 
@@ -69,11 +68,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(str(error), 2)
     except OSError as error:
         _fail(str(error), 1)
-    except RuntimeError as error:
-        if not str(error).startswith("Unable to initialize backend"):
+    except (RuntimeError, AssertionError):
+        if _has_device():
             raise
-        _fail(f"{error} (JAX_PLATFORMS = {os.environ.get('JAX_PLATFORMS', '')})", 1)
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        _fail(f"jax finds no device of JAX_PLATFORMS = {platforms!r}", 1)
     sys.exit(code or 0)
+
+
+def _has_device() -> bool:
+    import jax
+
+    try:
+        return bool(jax.devices())
+    except (RuntimeError, AssertionError):  # what jax raises depends on the plugins installed
+        return False
 
 
 def _fail(message: str, code: int) -> NoReturn:

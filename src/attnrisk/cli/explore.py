@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import threading
 import time
-import urllib.request
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +59,8 @@ def explore(port: int, host: str) -> None:
 
 def _check_free(host: str, port: int) -> None:
     """Refuse an address on which nothing can listen."""
+    import socket
+
     from .._check import refuse
 
     try:
@@ -79,6 +79,8 @@ def _check_free(host: str, port: int) -> None:
 
 def _announce(host: str, port: int) -> None:
     """Print the address as soon as somebody answers there."""
+    import urllib.request
+
     name = f"[{host}]" if ":" in host else host
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:

@@ -5,7 +5,6 @@ Numbers stay words until the library reads them, so that it refuses a bad one as
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from inspect import Parameter
 from pathlib import Path
@@ -225,10 +224,12 @@ def writable_file(given: str) -> Path:
 
 def writable_folder(given: str, folder: Path | None = None) -> Path:
     """The path of a folder, made if missing, in which a file can be made."""
+    from tempfile import TemporaryFile
+
     path = folder or Path(given)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()
+        TemporaryFile(dir=path).close()
     except (FileExistsError, NotADirectoryError):
         raise refuse("out", repr(given), "a folder, or a name that is free") from None
     except OSError as error:
