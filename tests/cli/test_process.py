@@ -71,15 +71,14 @@ def test_a_letter_that_the_terminal_lacks():
     assert "1 + ?" in ran.stdout
 
 
-def interrupted(code, **given):
+def shell(line, *arguments):
+    """A command behind a line of shell, which sets signals and descriptors without a fork of this process."""
+    return ["sh", "-c", f'{line} exec "$@"', "sh", sys.executable, "-c", *arguments]
+
+
+def interrupted(command):
     """What a process does after Ctrl-C: exit code, standard error and the seconds it took."""
-    started = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **given,
-    )
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert started.stdout.readline() == "begun\n"
     begun = time.monotonic()
     started.send_signal(signal.SIGINT)
@@ -97,28 +96,20 @@ def interrupted(code, **given):
     ],
 )
 def test_an_interrupt_is_one_line_within_seconds(lasting):
-    code, err, seconds = interrupted(BUSY.format(lasting=lasting))
+    code, err, seconds = interrupted([sys.executable, "-c", BUSY.format(lasting=lasting)])
     assert (code, err) == (130, "Interrupted\n")
     assert seconds < 6
 
 
 def test_an_ignored_interrupt_stays_ignored():
-    def ignore():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
     lasting = "time.sleep(1); import attnrisk; return attnrisk.Estimate(0.25, 0.0)"
-    code, err, _ = interrupted(BUSY.format(lasting=lasting), preexec_fn=ignore)
+    code, err, _ = interrupted(shell("trap '' INT;", BUSY.format(lasting=lasting)))
     assert (code, err) == (0, "")
 
 
 def test_a_closed_standard_output_is_one_line():
-    ran = subprocess.run(
-        [sys.executable, "-c", RUN, "attentions"],
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=100,
-        preexec_fn=lambda: os.close(1),
-    )
+    command = shell("exec >&-;", RUN, "attentions")
+    ran = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=100)
     assert (ran.returncode, ran.stderr) == (1, "Error: standard output is closed\n")
 
 

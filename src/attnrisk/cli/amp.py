@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import options, render
 from .command import LEARN, command
 from .interrupts import deferred
-from .simulate import data_fields, watching
+from .simulate import DATA, watching
 
 if TYPE_CHECKING:
     from .progress import Report
@@ -79,7 +79,7 @@ def amp(
         "start": start,
         "theory": render.fields_of(limit),
         "seconds": seconds,
-        **data_fields(data),
+        **render.picked(data, *DATA),
         "task": render.task_fields(data.task),
         "seed": seed,
     }

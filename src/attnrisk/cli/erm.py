@@ -72,11 +72,11 @@ def _fields(attention: str, found: ERMAsymptotics) -> dict[str, Any]:
     fields = render.fields_of(found, "overlaps", "ridge", "start", "replicon", "jumps")
     rivals = [
         {
-            "test_risk": float(rival.test_risk),
-            "objective": float(rival.objective),
-            "start": rival.start,
+            "test_risk": float(each.test_risk),
+            "objective": float(each.objective),
+            "start": each.start,
         }
-        for rival in found.rivals
+        for each in found.rivals
     ]
     return fields | {"attention": attention, "warning": found.warning or None, "rivals": rivals}
 
@@ -90,9 +90,7 @@ def _panel(title: str, answers: list[Any], optimum: OptimalAsymptotics) -> Any:
     rivals = [f"test risk {render.with_error(rival.test_risk)}" for rival in found.rivals]
     told = f"(start: {found.start})" if found.converged else f"(residual {found.residual:.1g})"
     rows = {
-        "test risk": render.with_error(found.test_risk),
-        "train error": render.with_error(found.train_error),
-        "objective": render.with_error(found.objective),
+        **render.estimates(found, "test_risk", "train_error", "objective"),
         "result": f"{render.result_words(found.result)} {told}",
         "best possible": render.with_error(optimum.risk),
         "best reachable": render.with_error(optimum.reachable_risk),

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import options
+from . import options, render
 from .command import JUDGE, command
-from .render import UNCONVERGED, Shown, significant, table, with_error
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,7 +40,7 @@ _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
 )
 def judge(
     attention: str | None, kernel: str | None, all: bool, out: Path | None, report: Report
-) -> Shown:
+) -> render.Shown:
     """A verdict on your own attention: its gap to Bayes, what it learns, and what it lacks.
 
     Example: attnrisk judge my_module:my_attention --out build/verdict
@@ -73,7 +72,7 @@ def judge(
         from ..studies.judge.picture import draw
 
         files = [str(path) for path in draw(verdict, out)]
-    return Shown(_fields(verdict, files), [*_parts(verdict), *files])
+    return render.Shown(_fields(verdict, files), [*_parts(verdict), *files])
 
 
 def _load(argument: str, word: str) -> Any:
@@ -103,36 +102,23 @@ def _load(argument: str, word: str) -> Any:
 
 
 def _fields(verdict: Verdict, files: list[str]) -> dict[str, Any]:
-    cost, flow = verdict.cost_of_lengths, verdict.flow
+    flow: Any = verdict.flow
+    counts = flow and render.picked(flow, "matched", "mismatched", "unfinished")
+    named = {"risk": "test_risk", "risk_error": "test_risk_error"}
+    names = "attention", "alpha", "risk", "converged", "result", "warning"
+    learning = [render.picked(point, *names, **named) for point in verdict.curves or ()]
+    cost = {"cost_of_lengths": "cost", "cost_of_lengths_error": "cost_error"}
     return {
         **_standing_fields(verdict),
         "haystacks": [_row_fields(row) for row in verdict.haystacks],
         "lengths": {
             "fixed": _row_fields(verdict.fixed),
             "varied": _row_fields(verdict.varied),
-            "cost": float(cost),
-            "cost_error": float(cost.error),
+            **render.picked(verdict, "cost_of_lengths", **cost),
         },
-        "elementwise_floor": verdict.floors[0],
-        "learning": [
-            {
-                "attention": point.attention,
-                "alpha": point.alpha,
-                "test_risk": float(point.risk),
-                "test_risk_error": float(point.risk.error),
-                "converged": point.converged,
-                "result": str(point.result),
-                "warning": point.warning or None,
-            }
-            for point in verdict.curves or ()
-        ],
-        "flow": flow
-        and {
-            "matched": flow.matched,
-            "mismatched": flow.mismatched,
-            "unfinished": flow.unfinished,
-            "risks": flow.risks.tolist(),
-        },
+        "elementwise_floor": float(verdict.floors[0]),
+        "learning": [point | {"warning": point["warning"] or None} for point in learning],
+        "flow": counts and counts | {"risks": flow.risks.tolist()},
         "notes": list(verdict.notes),
         "verdict": verdict.paragraph,
         "files": files,
@@ -141,28 +127,15 @@ def _fields(verdict: Verdict, files: list[str]) -> dict[str, Any]:
 
 def _standing_fields(standing: Standing | Verdict) -> dict[str, Any]:
     return {
-        "attention": standing.name,
-        "family": standing.traits.family,
-        "normalised": standing.traits.normalised,
-        "growth": standing.traits.growth,
-        "gap": float(standing.gap),
-        "gap_error": float(standing.gap.error),
+        **render.picked(standing, "name", "gap", name="attention"),
+        **render.picked(standing.traits, "family", "normalised", "growth"),
         "rows": [_row_fields(row) for row in standing.rows],
     }
 
 
 def _row_fields(row: Row) -> dict[str, Any]:
-    return {
-        "task": row.task,
-        "nu": row.nu,
-        "length": row.length,
-        "risk": float(row.risk),
-        "error": float(row.risk.error),
-        "attained": row.attained,
-        "bayes_risk": float(row.bayes),
-        "gap": float(row.gap),
-        "gap_error": float(row.gap.error),
-    }
+    names = "task", "nu", "length", "risk", "attained", "gap"
+    return render.picked(row, *names, risk_error="error") | {"bayes_risk": float(row.bayes)}
 
 
 def _parts(verdict: Verdict) -> list[RenderableType]:
@@ -172,7 +145,7 @@ def _parts(verdict: Verdict) -> list[RenderableType]:
     parts: list[RenderableType] = [
         Text.assemble((verdict.name, "bold"), f": {verdict.traits.words}\n"),
         _rows_table("Least risk with infinite data", verdict.rows),
-        Text(f"Mean gap to Bayes over these tasks: {with_error(verdict.gap, _DIGITS)}\n"),
+        Text(f"Mean gap to Bayes over these tasks: {render.with_error(verdict.gap, _DIGITS)}\n"),
         _rows_table("Longer and longer haystacks, ν = 4 log L", verdict.haystacks),
         Text(f"Over these lengths the gap {_changes(verdict.growth)}.\n"),
         _rows_table("Ten tokens, always or on average", (verdict.fixed, verdict.varied)),
@@ -187,7 +160,7 @@ def _parts(verdict: Verdict) -> list[RenderableType]:
 
 
 def _changes(change: Estimate) -> str:
-    if significant(change) == "0":
+    if render.significant(change) == "0":
         return "does not change"
     return f"{'grows' if float(change) > 0 else 'shrinks'} by {abs(float(change)):.3g}"
 
@@ -198,15 +171,15 @@ def _rows_table(title: str, rows: Sequence[Row]) -> RenderableType:
             row.task,
             f"{row.nu:.4g}",
             row.length,
-            with_error(row.risk, _DIGITS) + " *" * (not row.attained),
-            significant(row.bayes, _DIGITS),
-            significant(row.gap, _DIGITS),
+            render.with_error(row.risk, _DIGITS) + " *" * (not row.attained),
+            render.significant(row.bayes, _DIGITS),
+            render.significant(row.gap, _DIGITS),
         )
         for row in rows
     ]
     limits = any(not row.attained for row in rows)
     notes = ["* infimum, not attained: |k| or |v| grows without bound"] * limits
-    return table(title, ("task", "ν", "L", "risk", "Bayes", "gap"), cells, notes)
+    return render.table(title, ("task", "ν", "L", "risk", "Bayes", "gap"), cells, notes)
 
 
 def _curves_table(points: Sequence[Point]) -> RenderableType:
@@ -222,16 +195,18 @@ def _curves_table(points: Sequence[Point]) -> RenderableType:
         [name, *(_learned(found[name, alpha]) for alpha in alphas)]
         for name in dict.fromkeys(point.attention for point in points)
     ]
-    notes = [f"! {UNCONVERGED}"] * any(not point.converged for point in points)
+    notes = [f"! {render.UNCONVERGED}"] * any(not point.converged for point in points)
     notes += sorted({f"* {point.warning}" for point in points if point.warning})
-    return table(title, ["attention", *(f"α = {alpha:g}" for alpha in alphas)], rows, notes)
+    return render.table(title, ["attention", *(f"α = {alpha:g}" for alpha in alphas)], rows, notes)
 
 
 def _learned(point: Point) -> str:
     """The risk, with a sign where it is not to be trusted; nothing where there is none."""
     if not math.isfinite(float(point.risk)):
         return "! —"
-    return "! " * (not point.converged) + with_error(point.risk, 3) + " *" * bool(point.warning)
+    return (
+        "! " * (not point.converged) + render.with_error(point.risk, 3) + " *" * bool(point.warning)
+    )
 
 
 def _flow_words(flow: Any) -> str:
@@ -244,11 +219,11 @@ def _flow_words(flow: Any) -> str:
     return f"{words}."
 
 
-def _ranking(standings: Sequence[Standing]) -> Shown:
+def _ranking(standings: Sequence[Standing]) -> render.Shown:
     rows = [
-        (each.name, each.traits.family, each.traits.growth, with_error(each.gap, _DIGITS))
+        (each.name, each.traits.family, each.traits.growth, render.with_error(each.gap, _DIGITS))
         for each in standings
     ]
     columns = "attention", "family", "growth", "gap"
-    shown = table("Mean gap to Bayes with infinite data", columns, rows)
-    return Shown({"rows": [_standing_fields(standing) for standing in standings]}, [shown])
+    shown = render.table("Mean gap to Bayes with infinite data", columns, rows)
+    return render.Shown({"rows": [_standing_fields(standing) for standing in standings]}, [shown])

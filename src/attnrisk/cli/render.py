@@ -35,11 +35,15 @@ class Shown(NamedTuple):
 
 def fields_of(answer: Any, *more: str, **renamed: str) -> dict[str, Any]:
     """The record of an answer as JSON fields, with more of its attributes, some under other names."""
+    return picked(answer, *answer.recorded, *more, **renamed)
+
+
+def picked(answer: Any, *names: str, **renamed: str) -> dict[str, Any]:
+    """The record that these attributes make, as JSON fields."""
     from .._results import record
 
-    names = tuple(dict.fromkeys((*answer.recorded, *more)))
     values = {name: getattr(answer, name) for name in names}
-    flat = record(SimpleNamespace(recorded=names, **values))
+    flat = record(SimpleNamespace(recorded=tuple(values), **values))
     return nested({renamed.get(name, name): value for name, value in flat.items()})
 
 
@@ -102,6 +106,11 @@ def significant(estimate: Estimate, most: int = DIGITS) -> str:
         return "0"
     digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(error)) + 1
     return f"{value:#.{min(digits, most)}g}".rstrip(".")
+
+
+def estimates(answer: Any, *names: str) -> dict[str, str]:
+    """Rows of a panel: estimates by their names, with errors."""
+    return {name.replace("_", " "): with_error(getattr(answer, name)) for name in names}
 
 
 def overlap_words(overlaps: Any) -> str:

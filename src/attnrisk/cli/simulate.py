@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ..attention import AbstractAttention
     from .progress import Report
 
+DATA = ("n", "dim", "alpha", "precision")
+_RIVAL = ("start", "result", "objective", "train_error", "overlaps")
+
 
 @command(
     LEARN,
@@ -73,10 +76,10 @@ def simulate(
         fit, "start", "iterations", "evaluations", "gradient_norm", "ridge"
     ) | {
         "seconds": seconds,
-        **data_fields(data),
+        **render.picked(data, *DATA),
         "attention": fit.attention.name,
         "task": render.task_fields(fit.task),
-        "rivals": [_rival_fields(rival) for rival in fit.rivals],
+        "rivals": [render.picked(rival, *_RIVAL) for rival in fit.rivals],
         "test_set_risk": None if checked is None else float(checked),
         "test_set_risk_error": None if checked is None else float(checked.error),
         "test_set": test_set,
@@ -102,21 +105,6 @@ def simulate(
     stopped = fit.result == Result.INTERRUPTED
     note = "Interrupted: this is the best point so far, not a minimum" if stopped else ""
     return render.Shown(fields, [render.facts(title, rows)], note)
-
-
-def _rival_fields(rival: Any) -> dict[str, Any]:
-    return {
-        "start": rival.start,
-        "result": str(rival.result),
-        "objective": rival.objective,
-        "train_error": rival.train_error,
-        "overlaps": rival.overlaps.as_dict(),
-    }
-
-
-def data_fields(data: Any) -> dict[str, Any]:
-    """The size of a dataset."""
-    return {name: getattr(data, name) for name in ("n", "dim", "alpha", "precision")}
 
 
 def watching(

@@ -7,9 +7,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import options
+from . import options, render
 from .command import REPRODUCE, command
-from .render import Shown, facts
 
 if TYPE_CHECKING:
     from ..studies import Status
@@ -42,7 +41,7 @@ def sweep(
     workers: int | None,
     retry: bool,
     report: Report,
-) -> Shown:
+) -> render.Shown:
     """Ask one question at every point of a study; interrupted at any time, it resumes where it stopped.
 
     Example: attnrisk sweep examples/attentions.toml --store answers.sqlite
@@ -80,11 +79,7 @@ def sweep(
     others = sum(rows for kind, rows in kept.items() if kind != fingerprint())
     fields = {
         "question": study.question,
-        "points": now.points,
-        "done": now.done,
-        "failed": now.failed,
-        "unconverged": now.unconverged,
-        "missing": now.missing,
+        **render.picked(now, "points", "done", "failed", "unconverged", "missing"),
         "store": place,
         "numerics": fingerprint(),
         "rows_of_other_numerics": others,
@@ -101,7 +96,7 @@ def sweep(
         "written": str(written) if written else None,
     }
     note = "Interrupted: run the same command again to go on" if stopped else ""
-    return Shown(fields, [facts(f"{study.question}, {file.name}", rows)], note)
+    return render.Shown(fields, [render.facts(f"{study.question}, {file.name}", rows)], note)
 
 
 def _watching(report: Report) -> Watch:
