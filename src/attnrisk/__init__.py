@@ -1,37 +1,43 @@
 """attnrisk: how well can this attention find the one token that matters?
 
-Importing this package switches jax to double precision for the whole program (`jax_enable_x64`); the top of the API
-documentation says what that does to a program written for single precision. Nothing else is changed.
+Importing this package switches jax to double precision (`jax_enable_x64`) for the whole program and, where jax was not
+imported before, for the processes that it starts; the top of the API documentation says what that does to a program
+written for single precision. Nothing else is changed, and jax itself is imported when a name is first used.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import jax
-
-jax.config.update("jax_enable_x64", True)
-
-# The imports below build constants, which must be of double precision.
-from ._results import ErrorKind, Estimate, Result, record  # noqa: E402
-from .attention import *  # noqa: E402, F403
-from .attention import __all__ as _attention  # noqa: E402
-from .population import *  # noqa: E402, F403
-from .population import __all__ as _population  # noqa: E402
-from .tasks import *  # noqa: E402, F403
-from .tasks import __all__ as _tasks  # noqa: E402
+# The modules below build constants of double precision: jax has to know before they are imported.
+if "jax" in sys.modules:
+    sys.modules["jax"].config.update("jax_enable_x64", True)
+else:
+    os.environ["JAX_ENABLE_X64"] = "1"
 
 if TYPE_CHECKING:
+    from ._results import ErrorKind as ErrorKind
+    from ._results import Estimate as Estimate
+    from ._results import Result as Result
+    from ._results import record as record
+    from .attention import *  # noqa: F403
     from .flow import *  # noqa: F403
     from .learning import *  # noqa: F403
     from .marion import *  # noqa: F403
+    from .population import *  # noqa: F403
     from .simulation import *  # noqa: F403
     from .studies.judge import judge as judge
     from .studies.judge import league as league
+    from .tasks import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-# Packages that are imported when one of their names is asked for.
+# Packages all of whose names are names of this one.
+_WHOLE = ("tasks", "attention", "population")
+# Those that only some programs need, each imported when one of its names is asked for.
 _LAZY = {
+    "_results": ("ErrorKind", "Estimate", "Result", "record"),
     "flow": (
         "Basins",
         "Flow",
@@ -85,25 +91,23 @@ _LAZY = {
 }
 _PACKAGE = {name: package for package, names in _LAZY.items() for name in names}
 
-__all__ = [
-    "ErrorKind",
-    "Estimate",
-    "Result",
-    "record",
-    *_attention,
-    *_population,
-    *_tasks,
-    *_PACKAGE,
-]
-
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGE:
         return getattr(import_module(f".{_PACKAGE[name]}", __name__), name)
-    if name in _LAZY:
+    if name in _LAZY or name in _WHOLE:
         return import_module(f".{name}", __name__)
+    for package in _WHOLE if not name.startswith("__") else ():
+        if name in _names(package):
+            return getattr(import_module(f".{package}", __name__), name)
+    if name == "__all__":
+        return [*_PACKAGE, *(each for package in _WHOLE for each in _names(package))]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _names(package: str) -> list[str]:
+    return list(import_module(f".{package}", __name__).__all__)
+
+
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(__getattr__("__all__"))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 LARGEST = 1e12  # of any number given: its square and its fourth power are still far from overflow
+_LONGEST = 300  # characters of what was given that are repeated
 
 
 class Refusal(ValueError):
@@ -22,7 +23,10 @@ def is_traced(value: Any) -> bool:
 
 def refuse(name: str, given: Any, allowed: str) -> Refusal:
     """The exception to raise."""
-    return Refusal(f"{name} = {given} is not allowed: {name} must be {allowed}")
+    shown = str(given)
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]}…"
+    return Refusal(f"{name} = {shown} is not allowed: {name} must be {allowed}")
 
 
 def real(
@@ -40,6 +44,8 @@ def real(
     allowed = f"a number {lowest} and ≤ {LARGEST:g}" + (", or inf" if infinite else "")
     try:
         number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        raise refuse(name, "(beyond 1e308)", allowed) from None
     except (TypeError, ValueError):
         raise refuse(name, repr(value), allowed) from None
     known = abs(number) <= LARGEST or (infinite and number == math.inf)

@@ -44,7 +44,7 @@ def test_table(run):
 def test_an_unfinished_path_is_marked(run):
     ran = run("amp", *SMALL, "--steps", "2")
     assert ran.code == 0
-    assert "! NOT CONVERGED: still moving" in ran.out
+    assert "! NOT CONVERGED: the largest number of steps" in ran.out
 
 
 def test_an_interrupt_leaves_what_there_is(run, monkeypatch):
@@ -60,7 +60,7 @@ def test_an_interrupt_leaves_what_there_is(run, monkeypatch):
     assert ran.code == 130
     assert json.loads(ran.out)["converged"] is False
     assert ran.err.count("\n") == 1
-    assert "interrupted after" in ran.err
+    assert "Interrupted after" in ran.err
 
 
 BAD = [
@@ -71,7 +71,8 @@ BAD = [
     ("amp --alpha 1 --dim 1", "dim = 1", "from 2"),
     ("amp --alpha 1 --dim ten", "dim = 'ten'", "whole number"),
     ("amp --alpha 1 --dim 10 --seed -1", "seed = -1", "from 0"),
-    ("amp --alpha 1 --dim 10 --damping 1", "damping = 1", "< 1"),
+    ("amp --alpha 1 --dim 10 --damping 1", "damping = 1", "≥ 0 and < 1"),
+    ("amp --alpha 1 --dim 10 --damping -0.1", "damping = -0.1", "≥ 0 and < 1"),
     ("amp --alpha 1 --dim 10 --steps 0", "steps = 0", "from 1"),
     ("amp --alpha 1 --dim 10 --start techer", "start = 'techer'", "(did you mean teacher?)"),
     ("amp --alpha 1 --dim 10 --task max --length 99", "length = 99", "at most 64"),

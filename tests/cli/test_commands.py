@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import json_fields
 import pytest
 
 import attnrisk as ar
@@ -98,7 +100,11 @@ def solved(monkeypatch):
         overlaps = ar.aligned(-1000.0, 1.5)
         if attention.name == "erf":
             attention = ar.Erf(bias=-1.25)
-        return ar.Minimum(risk, overlaps, attention, attention.name != "softmax")
+        attained = attention.name != "softmax"
+        result = ar.Result.CONVERGED if attained else ar.Result.K_DIVERGES
+        return SimpleNamespace(
+            risk=risk, overlaps=overlaps, attention=attention, attained=attained, result=result
+        )
 
     monkeypatch.setattr("attnrisk.population.population_minimum", minimum)
     monkeypatch.setattr("attnrisk.population.bayes_risk", lambda task: ar.Estimate(0.4, 1e-12))
@@ -176,7 +182,7 @@ def test_attentions_table_has_one_line_each(run):
 
 
 def test_attentions_on_a_narrow_terminal(run, monkeypatch):
-    monkeypatch.setattr("attnrisk.cli.output._WIDE", 80)
+    monkeypatch.setattr("attnrisk.cli.render._WIDE", 80)
     lines = run("attentions").out.splitlines()
     assert max(map(len, lines)) <= 80
     for entry in ar.CATALOGUE.values():
@@ -202,7 +208,8 @@ def drawn(monkeypatch):
     return calls
 
 
-def test_figure_prints_its_files(run, drawn):
+def test_figure_prints_its_files(run, drawn, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     ran = run("figure", "2")
     assert ran == (0, "build/figures/figure.png\nbuild/figures/figure.csv\n", "")
     assert drawn == [("2", Path("build/figures"), False)]
@@ -210,12 +217,14 @@ def test_figure_prints_its_files(run, drawn):
 
 def test_figure_json(run, drawn, tmp_path):
     fields = answer(run("figure", "haystack", "--quick", "--out", str(tmp_path), "--json"))
+    json_fields.check(json_fields.KNOWN["figure 2"], fields)
     assert fields["figure"] == "haystack"
     assert fields["files"] == [str(tmp_path / "figure.png"), str(tmp_path / "figure.csv")]
     assert drawn == [("haystack", tmp_path, True)]
 
 
 def test_report_is_quick_unless_told(run, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     asked = []
     monkeypatch.setattr(
         "attnrisk.studies.report.write_report",
@@ -225,7 +234,7 @@ def test_report_is_quick_unless_told(run, monkeypatch, tmp_path):
     ran = run("report", "--out", str(tmp_path / "page.html"), "--store", str(place))
     assert (ran.code, ran.out) == (0, f"{tmp_path / 'page.html'}\n")
     ran = run("report", "--full", "--json", "--store", str(place))
-    assert set(json.loads(ran.out)) == {"file", "seconds"}
+    json_fields.check(json_fields.KNOWN["report"], json.loads(ran.out))
     assert asked == [
         (tmp_path / "page.html", True, place),
         (Path("build/report/report.html"), False, place),
@@ -239,15 +248,23 @@ def test_version(run):
     assert run("--version") == (0, f"attnrisk {ar.__version__}\n", "")
 
 
+def test_commands_are_listed_in_panels(run):
+    out = run("--help").out
+    panels = [line.split()[1] for line in out.splitlines() if line.startswith("╭─ ")]
+    assert panels == ["Options", "Ask:", "Learn:", "Judge", "Reproduce", "Serve"]
+    assert "bool" not in out
+
+
 def test_no_arguments_print_the_help(run):
     assert run() == run("--help")
 
 
-@pytest.mark.parametrize("command", [command.__name__ for command in COMMANDS])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_an_example_of_itself(run, command):
     assert command in run("--help").out
     ran = run(command, "--help")
     assert (ran.code, ran.err) == (0, "")
+    assert "bool" not in ran.out
     assert f"Example: attnrisk {command} " in ran.out
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import json_fields
 import numpy as np
 import pytest
 
@@ -30,7 +31,9 @@ def verdict(name, **changes):
         "with_bias": None,
         "curves": (
             Point("softmax", 1.0, ar.Estimate(0.7, 0.01), "converged", None),
-            Point(name, 1.0, ar.Estimate(0.9, 0.01), "steps over", "the values are approximate"),
+            Point(
+                name, 1.0, ar.Estimate(0.9, 0.01), ar.Result.MAX_STEPS, "the values are approximate"
+            ),
         ),
         "flow": ar.Basins(3, 1, 1, np.array([0.5, 0.5, 0.5, 0.9, 0.7])),
         "notes": (),
@@ -70,6 +73,8 @@ def test_json(run, judged, folder):
     assert (ran.code, ran.err) == (0, "")
     fields = json.loads(ran.out)
     assert judged[0].__name__ == "softmax"
+    warned = fields | {"learning": fields["learning"][1:]}
+    json_fields.check(json_fields.KNOWN["judge linear"], warned)
     assert fields["gap"] == 0.25
     assert fields["attention"] == "mine_to_judge:attention"
     assert (fields["family"], fields["growth"], fields["normalised"]) == (
@@ -101,7 +106,7 @@ def test_tables_and_words(run, judged):
     assert "! NOT CONVERGED" in ran.out
     assert "* the values are approximate" in ran.out
     assert "finds the least risk in 3 of 5 runs" in ran.out
-    assert "1 came to rest elsewhere" in ran.out
+    assert "1 converged elsewhere" in ran.out
     assert "lacks normalisation" in " ".join(ran.out.split())
 
 
@@ -112,11 +117,13 @@ def test_what_was_not_looked_at_is_said(run, monkeypatch):
     assert "Nothing is learned by descent." in out
     assert "α = 1" not in out
     assert "Gradient flow" not in out
-    assert json.loads(run("judge", "hardmax", "--json").out)["flow"] is None
+    fields = json.loads(run("judge", "hardmax", "--json").out)
+    assert fields["flow"] is None
+    json_fields.check(json_fields.KNOWN["judge hardmax"], fields)
 
 
 def test_a_risk_that_was_not_found_is_no_number(run, monkeypatch):
-    lost = Point("linear", 1.0, ar.Estimate(np.nan, np.nan), "steps over", None)
+    lost = Point("linear", 1.0, ar.Estimate(np.nan, np.nan), ar.Result.MAX_STEPS, None)
     monkeypatch.setattr(room, "judge", lambda *given: verdict("linear", curves=(lost,)))
     assert "nan" not in run("judge", "linear").out
     assert json.loads(run("judge", "linear", "--json").out)["learning"][0]["test_risk"] is None
@@ -139,6 +146,7 @@ def test_the_league(run, monkeypatch):
     table = [Standing("linear", LINEAR, ar.Estimate(0.25, 1e-12), (row(),))]
     monkeypatch.setattr(room, "league", lambda progress=None: table)
     fields = json.loads(run("judge", "--all", "--json").out)
+    json_fields.check(json_fields.KNOWN["judge --all"], fields)
     assert [standing["attention"] for standing in fields["rows"]] == ["linear"]
     assert fields["rows"][0]["gap"] == 0.25
     assert "0.250000 ± 1e-12" in run("judge", "--all").out

@@ -2,17 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
-# A package of the same name and place whose `__init__` has not run, to see what the command line loads by itself.
-BARE = """
-import importlib.util, sys
-from types import ModuleType
-spec = importlib.util.find_spec("attnrisk")
-bare = ModuleType("attnrisk")
-bare.__path__ = spec.submodule_search_locations
-sys.modules["attnrisk"] = bare
+import pytest
+
+# What a command has loaded when it ends.
+LOADED = """
+import sys
 from attnrisk.cli import main
 try:
     main(sys.argv[1:])
@@ -20,9 +19,21 @@ finally:
     heavy = {"jax", "numpy", "scipy", "equinox", "matplotlib"} & set(sys.modules)
     print("loaded:", *sorted(heavy), file=sys.stderr)
 """
+RUN = "from attnrisk.cli import main; main()"
+# A computation that lasts.
+BUSY = """
+import time, threading
+import attnrisk.population
+from attnrisk.cli import main
+def slow(task):
+    print("begun", flush=True)
+    {lasting}
+attnrisk.population.bayes_risk = slow
+main(["bayes"])
+"""
 
 
-def process(*arguments, code="from attnrisk.cli import main; main()", **environment):
+def process(*arguments, code=RUN, **environment):
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
@@ -48,7 +59,7 @@ def test_bad_input():
 
 def test_help_loads_nothing_heavy():
     for arguments in (["--help"], ["population", "--help"]):
-        ran = process(*arguments, code=BARE)
+        ran = process(*arguments, code=LOADED)
         assert ran.returncode == 0
         assert "Usage: attnrisk" in ran.stdout
         assert ran.stderr == "loaded:\n"
@@ -58,3 +69,59 @@ def test_a_letter_that_the_terminal_lacks():
     ran = process("attentions", PYTHONIOENCODING="ascii")
     assert ran.returncode == 0
     assert "1 + ?" in ran.stdout
+
+
+def shell(line, *arguments):
+    """A command behind a line of shell, which sets signals and descriptors without a fork of this process."""
+    return ["sh", "-c", f'{line} exec "$@"', "sh", sys.executable, "-c", *arguments]
+
+
+def interrupted(command):
+    """What a process does after Ctrl-C: exit code, standard error and the seconds it took."""
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert started.stdout.readline() == "begun\n"
+    begun = time.monotonic()
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=60)
+    return started.returncode, err, time.monotonic() - begun
+
+
+@pytest.mark.parametrize(
+    "lasting",
+    [
+        "time.sleep(60)",
+        "threading.Thread(target=time.sleep, args=(60,)).start(); time.sleep(60)",
+        # As compiled code does, this keeps the main thread from handling the signal.
+        "import hashlib; hashlib.pbkdf2_hmac('sha256', b'', b'', 10**8)",
+    ],
+)
+def test_an_interrupt_is_one_line_within_seconds(lasting):
+    code, err, seconds = interrupted([sys.executable, "-c", BUSY.format(lasting=lasting)])
+    assert (code, err) == (130, "Interrupted\n")
+    assert seconds < 6
+
+
+def test_an_ignored_interrupt_stays_ignored():
+    lasting = "time.sleep(1); import attnrisk; return attnrisk.Estimate(0.25, 0.0)"
+    code, err, _ = interrupted(shell("trap '' INT;", BUSY.format(lasting=lasting)))
+    assert (code, err) == (0, "")
+
+
+def test_a_closed_standard_output_is_one_line():
+    command = shell("exec >&-;", RUN, "attentions")
+    ran = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert (ran.returncode, ran.stderr) == (1, "Error: standard output is closed\n")
+
+
+def test_a_full_standard_error_keeps_the_exit_code():
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", RUN, "bayes", "--nu", "-1"], stderr=full, timeout=100
+        )
+    assert ran.returncode == 2
+
+
+def test_a_device_that_is_not_there_is_one_line():
+    ran = process("population", "--attention", "linear", JAX_PLATFORMS="rocm")
+    assert ran.returncode == 1
+    assert ran.stderr == "Error: jax finds no device of JAX_PLATFORMS = 'rocm'\n"

@@ -1,6 +1,7 @@
 """`attnrisk sweep`: one command that runs, tells and exports a study."""
 
 import json
+import time
 
 import fake_questions
 import pytest
@@ -136,6 +137,10 @@ BAD = [
     ("{study} --workers 2 --scheduler tcp://here", "workers = 2", "left out"),
     ("{study} --export xls", "export = 'xls'", "csv, nc"),
     ("{study} --out file.csv", "out = 'file.csv'", "nothing is exported"),
+    ("{study} --export csv --out {folder}", "out = ", "a file, or a name that is free"),
+    ("{study} --export csv --out /dev/null", "out = '/dev/null'", "a file"),
+    ("{study} --export csv --out /proc/no/file", "out = '/proc/no/file'", "can be written"),
+    ("{study} --status --retry", "retry = given", "nothing is computed"),
     ("{study} --store {folder}", "store = ", "a file, or a name that is free"),
     ("{study} --store {study}", "store = ", "a store that attnrisk has made"),
     ("{typo}", "key = 'nus'", "(did you mean nu?)"),
@@ -170,9 +175,12 @@ def test_a_store_that_cannot_be_used_is_one_line(run, study, place, asked):
 def test_progress_on_a_terminal(run, study, place, monkeypatch):
     def steps(study, store, progress, **given):
         progress("0 failed, 0 not converged", 0, 4)
+        time.sleep(0.1)
         progress("1 failed, 1 not converged", 3, 4)
+        time.sleep(0.3)
 
     monkeypatch.setattr("attnrisk.studies.sweep", steps)
+    monkeypatch.setattr("attnrisk.cli.progress._PATIENCE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")

@@ -1,5 +1,6 @@
 """The command line: a thin door with no science inside. What is heavy is imported by the command that needs it."""
 
-from .app import app, main
+from .app import main
+from .command import app
 
 __all__ = ["app", "main"]

@@ -1,57 +1,30 @@
-"""The commands gathered in one application, and the one place where an error becomes a line."""
+"""The application, and the one place where an error becomes a line."""
 
-import gc
 import io
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
+from .. import __version__
 from .._check import Refusal
-from .amp import amp
-from .attentions import attentions
-from .bayes import bayes
-from .erm import erm
-from .explore import explore
-from .figure import figure
-from .flow import flow
-from .judge import judge
-from .optimal import optimal
-from .population import population
-from .report import report
-from .simulate import simulate
-from .sweep import sweep
+from .command import app
+from .interrupts import interruptible
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    bayes,
-    population,
-    flow,
-    erm,
-    optimal,
-    simulate,
-    amp,
-    judge,
-    attentions,
-    figure,
-    report,
-    sweep,
-    explore,
+COMMANDS = (
+    *("bayes", "population", "flow", "attentions"),
+    *("erm", "optimal", "simulate", "amp"),
+    *("judge", "figure", "report", "sweep", "explore"),
 )
-
-app = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _command in COMMANDS:
-    app.command()(_command)
+for _name in COMMANDS:  # each registers its command, in the order of the help
+    import_module(f".{_name}", __package__)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from .. import __version__
-
         typer.echo(f"attnrisk {__version__}")
         raise typer.Exit
 
@@ -62,7 +35,11 @@ def attnrisk(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version",
+            metavar="",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version.",
         ),
     ] = False,
 ) -> None:
@@ -75,30 +52,43 @@ def attnrisk(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 if it answered, 2 if the input was bad, 1 if something else went wrong."""
+    """Run one command and exit: 0 if it answered, 2 if the input was bad, 130 after Ctrl-C, 1 if all else failed."""
+    if sys.stdout is None:
+        _fail("standard output is closed", 1)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # χ and ± on a terminal that has no such letters
-    gc.freeze()  # what was imported stays, and need not be searched for garbage again
     try:
-        code = app(args=arguments, prog_name="attnrisk", standalone_mode=False)
+        with interruptible():
+            code = app(args=arguments, prog_name="attnrisk", standalone_mode=False)
     except typer.TyperException as error:
-        _fail(
-            f"{error.format_message().rstrip('.')}; see {_command_path(error)} --help",
-            error.exit_code,
-        )
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "attnrisk"
+        _fail(f"{error.format_message().rstrip('.')}; see {path} --help", error.exit_code)
     except Refusal as error:
         _fail(str(error), 2)
     except OSError as error:
         _fail(str(error), 1)
+    except (RuntimeError, AssertionError):
+        if _has_device():
+            raise
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        _fail(f"jax finds no device of JAX_PLATFORMS = {platforms!r}", 1)
     sys.exit(code or 0)
 
 
-def _command_path(error: typer.TyperException) -> str:
-    """The command that was not understood, as far as it was."""
-    context = getattr(error, "ctx", None)
-    return context.command_path if context else "attnrisk"
+def _has_device() -> bool:
+    import jax
+
+    try:
+        return bool(jax.devices())
+    except (RuntimeError, AssertionError):  # what jax raises depends on the plugins installed
+        return False
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"Error: {' '.join(message.split())}", err=True)
+    """One line on standard error, where that can be written."""
+    try:
+        print(f"Error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    except OSError:
+        os._exit(code)  # else the interpreter, which flushes once more, ends with a code of its own
     sys.exit(code)

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .options import Json
-from .output import print_json, print_rich, table
+from .command import ASK, command
+from .render import Shown, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def attentions(as_json: Json = False) -> None:
+@command(ASK, "the catalogue")
+def attentions() -> Shown:
     """The catalogue: every attention that has a name, its formula and where it comes from.
 
     Example: attnrisk attentions --json
     """
-    fields = _fields()
-    if as_json:
-        print_json({"attentions": fields})
-    else:
-        print_rich(_table(fields), narrow=_list(fields))
-
-
-def _fields() -> list[dict[str, Any]]:
     from ..attention import CATALOGUE
 
-    return [
+    fields = [
         {
             "name": name,
             "formula": entry.formula,
@@ -37,14 +30,9 @@ def _fields() -> list[dict[str, Any]]:
         }
         for name, entry in CATALOGUE.items()
     ]
-
-
-def _table(fields: list[dict[str, Any]]) -> RenderableType:
-    rows = table("Attentions", *fields[0])
-    for field in fields:
-        words = field | {"normalised": "yes" if field["normalised"] else "no"}
-        rows.add_row(*words.values())
-    return rows
+    rows = [{**each, "normalised": "yes" if each["normalised"] else "no"} for each in fields]
+    wide = table("Attentions", tuple(fields[0]), [tuple(map(str, row.values())) for row in rows])
+    return Shown({"attentions": fields}, [(wide, _list(fields))])
 
 
 def _list(fields: list[dict[str, Any]]) -> RenderableType:

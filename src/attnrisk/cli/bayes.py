@@ -1,34 +1,24 @@
 """`attnrisk bayes`."""
 
-from .options import Json, Length, Noise, Nu, Spread, TaskName, read_task
-from .output import facts, print_json, print_rich, task_fields, task_words, with_error
-from .progress import working
+from typing import Any
+
+from . import options
+from .command import ASK, command
+from .render import Shown, facts, task_fields, task_words, with_error
 
 
-def bayes(
-    task: TaskName = "spiked",
-    nu: Nu = "5",
-    length: Length = "10",
-    noise: Noise = "0",
-    spread: Spread = None,
-    as_json: Json = False,
-) -> None:
-    """The risk that no predictor can beat, even one that knows the hidden directions.
+@command(ASK, "Bayes risk", options.task(length="10"))
+def bayes(task: Any) -> Shown:
+    """The lowest risk of any predictor, even one that knows the hidden directions.
 
     Example: attnrisk bayes --task max --nu inf --length 1-3 --noise 0.1
     """
-    with working("Bayes risk"):
-        problem = read_task(task, nu, length, noise, spread)
-        from ..population import bayes_risk
+    from ..population import bayes_risk
 
-        risk = bayes_risk(problem)
-    if as_json:
-        print_json(
-            {"risk": float(risk.value), "error": float(risk.error), "task": task_fields(problem)}
-        )
-        return
+    risk = bayes_risk(task)
+    fields = {"risk": float(risk), "error": float(risk.error), "task": task_fields(task)}
     rows = {
         "Bayes risk": with_error(risk),
-        "predicting zero": f"{float(problem.label_variance):.12g}",
+        "predicting zero": f"{float(task.label_variance):.12g}",
     }
-    print_rich(facts(task_words(problem), rows))
+    return Shown(fields, [facts(task_words(task), rows)])

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import threading
 import time
-import urllib.request
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from .options import INTERRUPTED, read_whole
+from . import options
+from .command import SERVE, command
+from .interrupts import INTERRUPTED
 
-_LARGEST_PORT = 65535
 _PATIENCE = 0.1  # seconds between looks whether the page is there
 
 # Nothing is sent anywhere, no browser is opened, no traceback is shown, no file is watched.
@@ -34,34 +33,34 @@ _SETTINGS = {
 }
 
 
-def explore(
-    port: Annotated[
-        str, typer.Option(metavar="NUMBER", help="Where the page listens; it must be free.")
-    ] = "8501",
-    host: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS", help="Only this machine sees the page unless you change it."
-        ),
-    ] = "127.0.0.1",
-) -> None:
+@command(
+    SERVE,
+    "",
+    options.whole("port", "Where the page listens; it must be free.", 1, 2**16 - 1, "8501"),
+    options.text(
+        "host", "Only this machine sees the page unless you change it.", "ADDRESS", "127.0.0.1"
+    ),
+    interrupt=nullcontext,
+)
+def explore(port: int, host: str) -> None:
     """Start a page with sliders on this machine, print its address, and serve it until Ctrl-C.
 
     Example: attnrisk explore --port 8600
     """
     from .._check import Refusal
 
-    number = read_whole("port", port, 1, _LARGEST_PORT)
     if find_spec("streamlit") is None:
         raise Refusal("explore needs streamlit: pip install 'attnrisk[explorer]'")
-    _check_free(host, number)
-    threading.Thread(target=_announce, args=(host, number), daemon=True).start()
-    _serve(host, number)
+    _check_free(host, port)
+    threading.Thread(target=_announce, args=(host, port), daemon=True).start()
+    _serve(host, port)
     raise typer.Exit(INTERRUPTED)
 
 
 def _check_free(host: str, port: int) -> None:
     """Refuse an address on which nothing can listen."""
+    import socket
+
     from .._check import refuse
 
     try:
@@ -80,6 +79,8 @@ def _check_free(host: str, port: int) -> None:
 
 def _announce(host: str, port: int) -> None:
     """Print the address as soon as somebody answers there."""
+    import urllib.request
+
     name = f"[{host}]" if ":" in host else host
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:

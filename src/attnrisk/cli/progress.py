@@ -1,11 +1,9 @@
 """A sign of life on standard error, for someone who waits at a terminal."""
 
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
-from typing import Any
 
 _PATIENCE = 1.0  # seconds before there is anything to see
 
@@ -26,6 +24,7 @@ def working(what: str) -> Iterator[Report]:
         SpinnerColumn,
         TextColumn,
         TimeElapsedColumn,
+        TimeRemainingColumn,
     )
 
     progress = Progress(
@@ -34,6 +33,8 @@ def working(what: str) -> Iterator[Report]:
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
     )
@@ -49,24 +50,3 @@ def working(what: str) -> Iterator[Report]:
         timer.cancel()
         timer.join()  # it may be starting the display just now
         progress.stop()
-
-
-@contextmanager
-def patience() -> Iterator[Callable[[], None]]:
-    """Ctrl-C takes effect where the function given is called: jax may crash if it is compiling. A second one is not
-    put off."""
-    pressed: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        pressed.append(number)
-        signal.signal(signal.SIGINT, usual)
-
-    def check() -> None:
-        if pressed:
-            raise KeyboardInterrupt
-
-    usual = signal.signal(signal.SIGINT, note)
-    try:
-        yield check
-    finally:
-        signal.signal(signal.SIGINT, usual)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,18 +13,12 @@ from .._rows import BAYES, FLOOR
 from ..attention import get_attention
 from ..flow import gradient_flow, random_starts
 from ..learning import optimal_asymptotics, tuned_erm_asymptotics
-from ..population import (
-    Overlaps,
-    bayes_risk,
-    elementwise_floor,
-    linear_risk,
-    linear_scale,
-    population_minimum,
-)
+from ..population import bayes_risk, elementwise_floor, population_minimum, swapped
+from ..population.minimisers import linear_minimum, softmax_minimum
 from ..simulation import sample
 from ..tasks import TASKS, MaxSLR, SpikedSLR, parse_lengths
 
-# With finite data, what nobody can beat, and what the best known algorithm reaches.
+# With finite data: the lowest risk possible, and the lowest that a known fast algorithm reaches.
 OPTIMUM, REACHABLE = "best possible", "message passing"
 
 # Lines to wait in, so that nobody waits for a slower one.
@@ -84,44 +77,29 @@ class Least(AbstractQuestion):
 
     @property
     def lane(self) -> str:
-        slow = self.attention not in _FORMULAS or (self.attention, self.task) == (FLOOR, "max")
-        return SLOW if slow else QUICK
+        quick = self.attention in (BAYES, *_FORMULAS) or (self.attention, self.task) == (
+            FLOOR,
+            "spiked",
+        )
+        return QUICK if quick else SLOW
 
     def answer(self) -> tuple[LeastRow]:
         known = self.task, self.nu, self.length, self.attention
+        if self.attention == BAYES:
+            bayes = bayes_risk(self.problem)
+            return (LeastRow(*known, float(bayes), float(bayes.error), True),)
+        if self.attention == FLOOR:
+            return (LeastRow(*known, elementwise_floor(self.problem), _ROUNDING, True),)
         if self.attention in _FORMULAS:
-            return (LeastRow(*known, *_FORMULAS[self.attention](self.problem)),)
-        least = population_minimum(self.problem, get_attention(self.attention))
-        overlaps, bias = least.overlaps, float(getattr(least.attention, "bias", 0.0))
-        risk = float(least.risk.value), float(least.risk.error), least.attained
-        return (LeastRow(*known, *risk, float(overlaps.m_kk), float(overlaps.m_vv), bias),)
+            least = _FORMULAS[self.attention](self.problem)
+        else:
+            least = population_minimum(self.problem, get_attention(self.attention))
+        overlaps = float(least.overlaps.m_kk), float(least.overlaps.m_vv)
+        risk = float(least.risk), float(least.risk.error), least.attained
+        return (LeastRow(*known, *risk, *overlaps, float(least.attention.bias)),)
 
 
-def _bayes(task: SpikedSLR | MaxSLR) -> tuple[Any, ...]:
-    risk = bayes_risk(task)
-    return float(risk.value), float(risk.error), True
-
-
-def _floor(task: SpikedSLR | MaxSLR) -> tuple[Any, ...]:
-    return elementwise_floor(task), _ROUNDING, True
-
-
-def _linear(task: SpikedSLR | MaxSLR) -> tuple[Any, ...]:
-    """Its formula, and the best `v`, at which the risk is `E[y²] − m_vv A` with `A = E[σ_ε]`."""
-    risk, m_kk = linear_risk(task), linear_scale(task)
-    needle = 1.0 + m_kk * (float(task.shift) if isinstance(task, SpikedSLR) else m_kk)
-    return risk, _ROUNDING, True, m_kk, (float(task.label_variance) - risk) / needle, 0.0
-
-
-def _softmax(task: SpikedSLR | MaxSLR) -> tuple[Any, ...]:
-    """The posterior of the location is a softmax of the fields: it has the Bayes risk (section 3)."""
-    sharpness = float(task.shift if isinstance(task, SpikedSLR) else task.sharpness)
-    attained = bool(np.isfinite(sharpness))
-    return *_bayes(task)[:2], attained, sharpness if attained else _LONGEST, 1.0, 0.0
-
-
-_LONGEST = 1e3  # key to draw where only ever longer ones attain the risk
-_FORMULAS = {"softmax": _softmax, "linear": _linear, BAYES: _bayes, FLOOR: _floor}
+_FORMULAS = {"softmax": softmax_minimum, "linear": linear_minimum}
 
 
 @dataclass(frozen=True)
@@ -158,8 +136,8 @@ class Weights(AbstractQuestion):
     def answer(self) -> tuple[TokenRow, ...]:
         fields, needle = self._sequence()
         attending = get_attention(self.attention)
-        if getattr(attending, "free_bias", False):
-            attending = eqx.tree_at(lambda it: it.bias, attending, self.bias)
+        if attending.free_bias:
+            attending = attending.with_bias(self.bias)
         scores = self.m_kk * fields[:, 0]
         weights = self.m_vv * np.asarray(attending(jnp.asarray(scores)))
         whole = len(fields), float(fields[needle, 1]), float(weights @ fields[:, 1])
@@ -232,8 +210,9 @@ class Followed(AbstractQuestion):
 
     def answer(self) -> tuple[FlowRow, ...]:
         random = random_starts(jax.random.key(self.seed), _RUNS)
-        swapped = Overlaps(m_kv=1.0, m_vk=1.0, q_kk=1.0, q_vv=1.0)
-        starts = jax.tree.map(lambda many, one: np.append(many, one), random, swapped)
+        starts = jax.tree.map(
+            lambda many, one: np.concatenate([many, one[None]]), random, swapped()
+        )
         flow = gradient_flow(self.problem, get_attention(self.attention), starts, _TIMES)
         names = [f"random {run + 1}" for run in range(_RUNS)] + [SWAPPED]
         at = flow.overlaps

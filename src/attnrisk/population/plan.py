@@ -52,7 +52,10 @@ _LIGHT_ORDER = 6
 SHARPEST, STEEPEST = 16.0, 32.0
 _PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 _BLURRED = 4.0  # below this ratio of slope to noise, a kink of the kernel is smooth in the field
-_LIGHT_POINTS, _LIGHT_RANDOMISATIONS = 12, 8  # of Sobol points, where a risk is asked for thousands of times
+_LIGHT_POINTS, _LIGHT_RANDOMISATIONS = (
+    12,
+    8,
+)  # of Sobol points, where a risk is asked for thousands of times
 _LONGEST = 1e3  # of k, where nothing else limits it
 # Of a search: light rules right to 10^-13 or so, and the second with steps and windows wider by this factor.
 _SEARCH_FINENESS, _WIDENED = 1.6, 1.07

@@ -21,7 +21,11 @@ class LengthLaw(eqx.Module):
     probabilities: Any
 
     def __init__(self, lengths: Any, probabilities: Any):
-        lengths = np.atleast_1d(lengths).astype(float)
+        try:
+            lengths = np.atleast_1d(lengths).astype(float)
+        except OverflowError:  # a whole number of hundreds of digits
+            allowed = f"made of whole numbers from 1 to {LONGEST:g}"
+            raise refuse("length", "[beyond 1e308]", allowed) from None
         probabilities = np.atleast_1d(probabilities).astype(float)
         if lengths.size == 0 or lengths.shape != probabilities.shape:
             given = f"{lengths.size} lengths, {probabilities.size} probabilities"

@@ -5,8 +5,17 @@ import math
 
 import pytest
 
-from attnrisk import Estimate, MaxSLR, SpikedSLR
-from attnrisk.cli.output import print_json, significant, task_fields, task_words, with_error
+from attnrisk import Estimate, MaxSLR, Result, SpikedSLR
+from attnrisk.cli.render import (
+    nested,
+    print_json,
+    result_notes,
+    result_words,
+    significant,
+    task_fields,
+    task_words,
+    with_error,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +67,44 @@ def test_a_task_in_fields():
         "noise": 0.0,
     }
     assert task_fields(SpikedSLR(nu=1, length=3, spread=2))["spread"] == 2.0
+
+
+def test_nested_by_name():
+    flat = {"risk": 1, "risk_error": 2, "m_kk": 3, "q_vv": 4, "ridge_k": 5, "ridge_v": 6, "q_k": 7}
+    assert nested(flat | {"q_k_error": 8}) == {
+        "risk": 1,
+        "risk_error": 2,
+        "overlaps": {"m_kk": 3, "q_vv": 4},
+        "ridge": {"k": 5, "v": 6},
+        "q_k": 7,
+        "q_k_error": 8,
+    }
+    assert nested({"M": [[1]], "Q": [[2]]}) == {"overlaps": {"M": [[1]], "Q": [[2]]}}
+
+
+def test_order_parameters_with_responses():
+    flat = {
+        "test_risk": 1,
+        "test_risk_error": 2,
+        "V_k": 3,
+        "V_k_error": 4,
+        "q_k": 5,
+        "q_k_error": 6,
+    }
+    assert nested(flat | {"train_error": 7, "train_error_error": 8}) == {
+        "test_risk": 1,
+        "test_risk_error": 2,
+        "response": {"V_k": 3},
+        "errors": {"V_k": 4, "q_k": 6, "train_error": 8},
+        "train_error": 7,
+    }
+
+
+def test_what_did_not_converge_is_marked():
+    assert result_words(Result.CONVERGED) == "converged"
+    assert result_words(Result.K_DIVERGES).startswith("infimum")
+    for result in Result:
+        assert result.converged or result_words(result).startswith("NOT CONVERGED: ")
+    assert result_words(Result.TIME_OVER) == "NOT CONVERGED: the last time was reached"
+    notes = result_notes([Result.CONVERGED, Result.DIVERGED, Result.DIVERGED])
+    assert notes == ["! NOT CONVERGED: diverged (2 of 3)"]

@@ -1,0 +1,97 @@
+"""Ctrl-C: exit code 130 and one line, within seconds, whatever compiled code is doing."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
+_GRACE = 4.0  # seconds for a command to end by itself
+_handled = threading.Event()  # set once a command has reacted to Ctrl-C, and when there is none
+_CURSOR = "\r\x1b[K\x1b[?25h"  # clear the line of a progress bar and show the cursor that it hid
+
+
+def end_now(message: str = "Interrupted") -> NoReturn:
+    """Leave at once: the interpreter's own way out waits for threads that compile, or crashes in them."""
+    with suppress(OSError, ValueError, AttributeError):
+        start = _CURSOR if sys.stderr.isatty() else ""
+        sys.stderr.write(f"{start}{message}\n")
+        sys.stderr.flush()
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises `KeyboardInterrupt`, and ends the process if that had no effect within `_GRACE` seconds.
+
+    Python runs a signal's handler between two steps of the main thread, which compiled code may keep busy; the
+    wake-up descriptor is written to at once, and another thread reads it. A SIGINT that is ignored stays ignored.
+    """
+    if not _is_heard():
+        yield
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    usual = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    _handled.clear()
+
+    def watch() -> None:
+        while numbers := os.read(read, 64):
+            if signal.SIGINT in numbers and not _handled.wait(_GRACE):
+                end_now()
+        os.close(read)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        _handled.set()
+        signal.set_wakeup_fd(usual)
+        os.close(write)  # the thread reads the end of the pipe
+
+
+@contextmanager
+def immediate() -> Iterator[None]:
+    """Ctrl-C ends the process at once, for work that leaves nothing behind: jax may crash if it is interrupted."""
+    with _handler(lambda number, frame: end_now()):
+        yield
+
+
+@contextmanager
+def deferred() -> Iterator[Callable[[], None]]:
+    """Ctrl-C takes effect where the function given is called, so that a result so far is kept. A second one is not put
+    off."""
+    pressed = threading.Event()
+
+    def note(number: int, frame: Any) -> None:
+        pressed.set()
+        signal.signal(signal.SIGINT, lambda number, frame: end_now())
+
+    def check() -> None:
+        if pressed.is_set():
+            _handled.set()
+            raise KeyboardInterrupt
+
+    with _handler(note):
+        yield check
+
+
+@contextmanager
+def _handler(handler: Callable[[int, Any], Any]) -> Iterator[None]:
+    if not _is_heard():
+        yield
+        return
+    usual = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _is_heard() -> bool:
+    """Whether SIGINT is handled, and can be: not in a background job of a shell, nor in another thread."""
+    ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)
+    return not ignored and threading.current_thread() is threading.main_thread()

@@ -1,0 +1,219 @@
+"""How answers look: records as JSON for scripts, panels and tables for people."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from .._results import Estimate, Result
+
+DIGITS = 12  # more than anyone compares by eye
+UNCONVERGED = "NOT CONVERGED"
+_WIDE = 160  # columns where the output is no terminal, so that a row stays on its line
+_UNBOUNDED = 1000  # columns, to measure how many a table would take
+
+# Where the entries of a flat record go in JSON.
+_OVERLAPS = ("m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv", "M", "Q")
+_GROUPS = dict.fromkeys(_OVERLAPS, "overlaps") | dict.fromkeys(("V_k", "V_v"), "response")
+
+
+class Shown(NamedTuple):
+    """An answer in its two forms, and what to say of it on standard error if Ctrl-C cut it short."""
+
+    fields: Mapping[str, Any]
+    parts: Sequence[Any]  # each a renderable, or a pair of a wide and a narrow one
+    interrupted: str = ""
+
+
+def fields_of(answer: Any, *more: str, **renamed: str) -> dict[str, Any]:
+    """The record of an answer as JSON fields, with more of its attributes, some under other names."""
+    return picked(answer, *answer.recorded, *more, **renamed)
+
+
+def picked(answer: Any, *names: str, **renamed: str) -> dict[str, Any]:
+    """The record that these attributes make, as JSON fields."""
+    from .._results import record
+
+    values = {name: getattr(answer, name) for name in names}
+    flat = record(SimpleNamespace(recorded=tuple(values), **values))
+    return nested({renamed.get(name, name): value for name, value in flat.items()})
+
+
+def nested(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A flat record with `overlaps`, `response` and `ridge` in objects of their own.
+
+    Where there are responses, all errors but that of the risk are in `errors`, and the other order parameters
+    `m_k, q_k, m_v, q_v` are among the overlaps.
+    """
+    fields: dict[str, Any] = {}
+    for name, value in record.items():
+        head, _, tail = name.rpartition("_")
+        if name in _GROUPS:
+            fields.setdefault(_GROUPS[name], {})[name] = value
+        elif head == "ridge":
+            fields.setdefault(head, {})[tail] = value
+        elif "V_k" in record and tail == "error" and head in record and head != "test_risk":
+            fields.setdefault("errors", {})[head] = value
+        elif "V_k" not in record or name not in ("m_k", "q_k", "m_v", "q_v"):
+            fields[name] = value
+    return fields
+
+
+def one_or_many(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fields of a single row, or all rows under this name."""
+    return rows[0] if len(rows) == 1 else {name: list(rows)}
+
+
+def task_fields(task: Any) -> dict[str, Any]:
+    """The task as JSON fields, in the words of the options."""
+    from dataclasses import fields
+
+    names = (field.name for field in fields(task))
+    values = {name: getattr(task, name) for name in names}
+    return {"name": task.name} | values | {"length": str(task.length)}
+
+
+def task_words(task: Any) -> str:
+    """`spiked task, ν = 5, L = 10`, and what else is not as usual."""
+    words = f"{task.name} task, ν = {task.nu:g}, L = {task.length}"
+    if task.noise:
+        words += f", noise {task.noise:g}"
+    if task.spread != 1.0:
+        words += f", spread {task.spread:g}"
+    return words
+
+
+def with_error(estimate: Estimate, most: int = DIGITS) -> str:
+    """`0.457643565998 ± 7e-15`, with at most so many digits."""
+    error = float(estimate.error)
+    return significant(estimate, most) + (f" ± {error:.1g}" if error else "")
+
+
+def significant(estimate: Estimate, most: int = DIGITS) -> str:
+    """The digits of the value that its error leaves, and 0 where it leaves none."""
+    value, error = float(estimate.value), float(estimate.error)
+    if not (error > 0 and math.isfinite(value) and math.isfinite(error)):
+        return f"{value:.{most}g}"
+    if abs(value) <= error:
+        return "0"
+    digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(error)) + 1
+    return f"{value:#.{min(digits, most)}g}".rstrip(".")
+
+
+def estimates(answer: Any, *names: str) -> dict[str, str]:
+    """Rows of a panel: estimates by their names, with errors."""
+    return {name.replace("_", " "): with_error(getattr(answer, name)) for name in names}
+
+
+def overlap_words(overlaps: Any) -> str:
+    """Overlaps with the teacher on one line, those among student vectors on another."""
+    numbers = overlaps.as_dict()
+    words = [
+        f"{name} = {value}" if isinstance(value, list) else f"{name} = {round(value, 12):z.8g}"
+        for name, value in numbers.items()
+    ]
+    lines = ([each for each in words if each[0] in letters] for letters in ("mM", "qQ"))
+    return "\n".join(", ".join(line) for line in lines)
+
+
+def optional(value: float | None, form: str) -> str | None:
+    """A number in this format, where there is one."""
+    return None if value is None else format(value, form)
+
+
+def short_result(result: Result) -> str:
+    """For a table, below which `result_notes` says more."""
+    return "converged" if result.converged else "!"
+
+
+def result_notes(results: Sequence[Result]) -> list[str]:
+    """What a table says below of those that did not converge."""
+    failed = [result for result in results if not result.converged]
+    return [
+        f"! {result_words(result)} ({failed.count(result)} of {len(results)})"
+        for result in dict.fromkeys(failed)
+    ]
+
+
+def result_words(result: Result) -> str:
+    """The result, marked where the computation did not converge."""
+    words = str(result)
+    if result.converged:
+        return words
+    return f"{UNCONVERGED}: {words.removeprefix('not converged: ')}"
+
+
+def print_json(fields: Mapping[str, Any]) -> None:
+    """One JSON object on standard output; JSON has no infinity, which becomes the word `inf`."""
+    print(json.dumps(_valid(fields), indent=2, allow_nan=False), flush=True)
+
+
+def _valid(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {key: _valid(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_valid(each) for each in value]
+        case float() if math.isnan(value):
+            return None
+        case float() if math.isinf(value):
+            return f"{value:g}"
+    return value
+
+
+def print_rich(what: RenderableType, narrow: RenderableType | None = None) -> None:
+    """A table or panel on standard output, or the `narrow` one where it does not fit."""
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+    full = console.measure(what, options=console.options.update_width(_UNBOUNDED)).maximum
+    console.print(what if narrow is None or full <= console.width else narrow)
+
+
+def facts(title: str, rows: Mapping[str, str | None]) -> RenderableType:
+    """A small panel of names and values, without those that have none."""
+    from rich.panel import Panel
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column()
+    for name, value in rows.items():
+        if value is not None:
+            grid.add_row(name, value)
+    return Panel.fit(grid, title=title, title_align="left", padding=(0, 1))
+
+
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: Iterable[str] = (),
+    head: int = 0,
+    optional: Sequence[str] = (),
+) -> Any:
+    """A table with notes below; the first `head` rows are set apart, and `optional` columns left out where the terminal
+    is too narrow."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    def made(without: Sequence[str]) -> Table:
+        grid = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        kept = [index for index, column in enumerate(columns) if column not in without]
+        for index in kept:
+            grid.add_column(columns[index])
+        for number, row in enumerate(rows, start=1):
+            cells = (row[index] for index in kept if index < len(row))
+            grid.add_row(*cells, end_section=number == head)
+        grid.caption, grid.caption_justify = "\n".join(notes) or None, "left"
+        return grid
+
+    return (made(()), made(optional)) if optional else made(())
