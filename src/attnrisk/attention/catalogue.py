@@ -37,8 +37,8 @@ class Softmax(AbstractKernel):
 
     name: ClassVar[str] = "softmax"
     analytic: ClassVar[bool] = True
-    features: ClassVar[tuple[float, ...]] = ()
-    constant: ClassVar[float] = 0.0
+    features: tuple[float, ...] = eqx.field(default=(), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return argument
@@ -49,8 +49,8 @@ class SoftmaxPlusOne(AbstractKernel):
 
     name: ClassVar[str] = "softmax-1"
     analytic: ClassVar[bool] = True
-    features: ClassVar[tuple[float, ...]] = ()
-    constant: ClassVar[float] = 1.0
+    features: tuple[float, ...] = eqx.field(default=(), static=True)
+    constant: float = eqx.field(default=1.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return argument
@@ -61,8 +61,8 @@ class Softplus(AbstractKernel):
 
     name: ClassVar[str] = "softplus"
     analytic: ClassVar[bool] = True
-    features: ClassVar[tuple[float, ...]] = (0.0,)
-    constant: ClassVar[float] = 0.0
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         low = argument < -36.0  # there log(1 + e^χ) = e^χ to double precision
@@ -73,8 +73,8 @@ class EluPlusOne(AbstractKernel):
     """`φ = e^χ` below 0 and `1 + χ` above."""
 
     name: ClassVar[str] = "elu+1"
-    features: ClassVar[tuple[float, ...]] = (0.0,)
-    constant: ClassVar[float] = 0.0
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return jnp.where(argument < 0, argument, jnp.log1p(jnp.maximum(argument, 0.0)))
@@ -84,8 +84,8 @@ class Relu(AbstractKernel):
     """`φ = max(χ, 0)`."""
 
     name: ClassVar[str] = "relu"
-    features: ClassVar[tuple[float, ...]] = (0.0,)
-    constant: ClassVar[float] = 0.0
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return _log_of_positive_part(argument)
@@ -95,8 +95,8 @@ class SquaredRelu(AbstractKernel):
     """`φ = max(χ, 0)²`."""
 
     name: ClassVar[str] = "relu2"
-    features: ClassVar[tuple[float, ...]] = (0.0,)
-    constant: ClassVar[float] = 0.0
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return 2.0 * _log_of_positive_part(argument)
@@ -107,8 +107,8 @@ class Taylor2(AbstractKernel):
 
     name: ClassVar[str] = "taylor-2"
     analytic: ClassVar[bool] = True
-    features: ClassVar[tuple[float, ...]] = (-1.0,)
-    constant: ClassVar[float] = 0.0
+    features: tuple[float, ...] = eqx.field(default=(-1.0,), static=True)
+    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return jnp.log((1.0 + (1.0 + argument) ** 2) / 2.0)
@@ -119,7 +119,7 @@ class Linear(AbstractElementwise):
 
     name: ClassVar[str] = "linear"
     analytic: ClassVar[bool] = True
-    features: ClassVar[tuple[float, ...]] = ()
+    features: tuple[float, ...] = eqx.field(default=(), static=True)
 
     def weight(self, argument: _Scores) -> _Scores:
         return 1.0 + argument
@@ -129,7 +129,7 @@ class ElementwiseRelu(AbstractElementwise):
     """`h = max(χ, 0)`."""
 
     name: ClassVar[str] = "elementwise-relu"
-    features: ClassVar[tuple[float, ...]] = (0.0,)
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
 
     def weight(self, argument: _Scores) -> _Scores:
         return jnp.maximum(argument, 0.0)
@@ -140,7 +140,7 @@ class Erf(AbstractElementwise):
 
     name: ClassVar[str] = "erf"
     analytic: ClassVar[bool] = True
-    features: ClassVar[tuple[float, ...]] = (0.0,)
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
     free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
 
     def weight(self, argument: _Scores) -> _Scores:
@@ -152,7 +152,7 @@ class Sigmoid(AbstractElementwise):
 
     name: ClassVar[str] = "sigmoid"
     analytic: ClassVar[bool] = True
-    features: ClassVar[tuple[float, ...]] = (0.0,)
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
     free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
 
     def weight(self, argument: _Scores) -> _Scores:

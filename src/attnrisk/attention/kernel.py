@@ -38,7 +38,7 @@ class AbstractKernel(AbstractAttention):
     @property
     def is_exponential(self) -> bool:
         """Whether `φ` grows like an exponential, as softmax does."""
-        low, high = np.asarray(self.log_phi(np.array([100.0, 200.0])))
+        low, high = np.asarray(self.log_phi(jnp.array([100.0, 200.0])))
         return bool(high - low > 50.0)
 
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:

@@ -89,7 +89,8 @@ class Least(AbstractQuestion):
             bayes = bayes_risk(self.problem)
             return (LeastRow(*known, float(bayes), float(bayes.error), True),)
         if self.attention == FLOOR:
-            return (LeastRow(*known, elementwise_floor(self.problem), _ROUNDING, True),)
+            floor = elementwise_floor(self.problem)
+            return (LeastRow(*known, float(floor), float(floor.error), True),)
         if self.attention in _FORMULAS:
             least = _FORMULAS[self.attention](self.problem)
         else:

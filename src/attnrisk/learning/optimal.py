@@ -84,10 +84,6 @@ class OptimalAsymptotics(eqx.Module):
     reachable: FixedPoint
     informed: FixedPoint
 
-    recorded: ClassVar[tuple[str, ...]] = (
-        *("risk", "reachable_risk", "q_k", "q_v", "hard", "result", "converged"),
-    )
-
     @property
     def optimum(self) -> FixedPoint:
         """The fixed point with the larger free entropy."""

@@ -87,9 +87,9 @@ class Bracket(NamedTuple):
 
 def bracket(low: Any, start: Any, high: Any, value: Any) -> Bracket:
     """The state before the first step, given the value at `start`."""
-    places = (jnp.asarray(each, float) for each in (low, high, start, start, start))
-    values = (jnp.asarray(value, float),) * 3
-    return Bracket(*places, *values, jnp.zeros(()), jnp.zeros(()), jnp.asarray(0))
+    low, x, high, f = (jnp.asarray(each, float) for each in (low, start, high, value))
+    still = jnp.zeros(())
+    return Bracket(low, high, x, x, x, f, f, f, still, still, jnp.asarray(0))
 
 
 def minimise_scalar(

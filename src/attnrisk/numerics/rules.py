@@ -98,7 +98,7 @@ class Trapezoid(AbstractRule):
         low, top = transform_range(kernel, tokens, longest, self.window, self.rare)
         return self.between(low - self.before, top)
 
-    def between(self, low: Any, top: Any) -> Nodes:
+    def between(self, low: Any, top: Any) -> tuple[Any, Any]:
         """Nodes in `u` from `low` past `top`, after which the integrand dies like `e^{-u}`."""
         knee, end = top + _BEYOND, top + self.after
         step = (end - low) / (self.nodes - 1)

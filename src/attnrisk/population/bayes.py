@@ -96,7 +96,7 @@ def _selected_by_panels(task: Any, rule: AbstractRule) -> Any:
     return jnp.sum(du * transforms.first[0] ** 2 * pairs)
 
 
-_METHODS: dict[type[AbstractTask], tuple[Callable, Callable, Callable]] = {
+_METHODS: dict[Any, tuple[Callable, Callable, Callable]] = {
     AbstractPlanted: (_planted_scale, _planted_by_steps, _planted_by_panels),
     AbstractSelected: (_selected_scale, _selected_by_steps, _selected_by_panels),
 }

@@ -1,6 +1,7 @@
 """Risks that have a formula (section 4.4), and the best that any element-wise attention can do."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -29,9 +30,8 @@ _AT_A_TIME = 512  # nodes whose one-token integrals are held in memory together
 def linear_risk(task: AbstractTask) -> float:
     """The least risk of linear attention `1 + χ`."""
     _check_spread(task)
-    return by_kind(
-        {AbstractPlanted: _planted_linear, AbstractSelected: _selected_linear}, task, "this formula"
-    )(task)
+    risks: dict[Any, Any] = {AbstractPlanted: _planted_linear, AbstractSelected: _selected_linear}
+    return by_kind(risks, task, "this formula")(task)
 
 
 def _planted_linear(task: AbstractPlanted) -> float:
@@ -50,13 +50,19 @@ def _selected_linear(task: AbstractSelected) -> float:
 def linear_scale(task: AbstractTask) -> float:
     """The `m_kk` at which linear attention reaches its least risk."""
     mean_length = float(task.length.mean())
-    shares = {AbstractPlanted: (mean_length - 1) / mean_length, AbstractSelected: 1.0}
+    shares: dict[Any, float] = {
+        AbstractPlanted: (mean_length - 1) / mean_length,
+        AbstractSelected: 1.0,
+    }
     return by_kind(shares, task, "this formula") * mean_relevant_field(task)
 
 
 def mean_relevant_field(task: AbstractTask) -> float:
     """`E[χ*_ε]`, the mean teacher field of the relevant token, averaged over lengths."""
-    fields = {AbstractPlanted: lambda task: float(task.shift), AbstractSelected: _selected_field}
+    fields: dict[Any, Any] = {
+        AbstractPlanted: lambda task: float(task.shift),
+        AbstractSelected: _selected_field,
+    }
     return by_kind(fields, task, "this formula")(task)
 
 
@@ -94,7 +100,7 @@ def elementwise_floor(task: AbstractTask) -> Estimate:
     price of not comparing tokens.
     """
     _check_spread(task)
-    floors = {AbstractPlanted: _planted_floor, AbstractSelected: _selected_floor}
+    floors: dict[Any, Any] = {AbstractPlanted: _planted_floor, AbstractSelected: _selected_floor}
     missed = by_kind(floors, task, "the element-wise floor")(task)
     return Estimate(float(task.noise) ** 2 + missed.value, missed.error)
 
@@ -160,7 +166,7 @@ def _sharp_relevance(task: AbstractSelected, step: float) -> tuple[np.ndarray, n
     y = x[0] + (gumbel[0] + step * np.arange(x.size + gumbel.size - 1)) / sharpness
     arrays = as_arrays((panels(sharpness, longest, ORDERS[0]), sharpness, sharpness * y))
     log_kept = np.asarray(_log_kept(*arrays))
-    return x, np.correlate(np.asarray(task.length.powers(log_kept, 1, drop=0)), weights, "valid")
+    return x, np.correlate(task.length.powers(log_kept, 1, drop=0), weights, "valid")
 
 
 @eqx.filter_jit

@@ -178,7 +178,7 @@ def _search_length(problem: _Problem) -> _Outcome:
     descent and the last call, with the second engine where it has the shape of the first, are one loop.
     """
     lengths, bias, (first, second) = problem.lengths, problem.biases[0, 0], problem.engines
-    alike = jax.tree.structure(first) == jax.tree.structure(second) and all(
+    alike = len({jax.tree.structure(each) for each in (first, second)}) == 1 and all(
         jnp.shape(a) == jnp.shape(b)
         for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     )
@@ -250,7 +250,7 @@ def _search_nested(problem: _Problem) -> _Outcome:
     losses, start = _scan_pairs(problem)
     lengths, biases = problem.lengths, problem.biases
 
-    def descend(_: int, at: Float[Array, " 2"]) -> Float[Array, " 2"]:
+    def descend(turn: int, at: Float[Array, " 2"]) -> Float[Array, " 2"]:
         """Between the neighbours of the nearest length and bias of the scan, which may not be those of the best."""
         row = jnp.argmin(jnp.abs(lengths - at[0]))
         spacing = 1.5 * jnp.abs(biases[row, 0] - biases[row, -1]) / (biases.shape[1] - 1)

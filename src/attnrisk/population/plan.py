@@ -4,7 +4,7 @@ Exact engines are registered by kind of task and kind of attention; Sobol points
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,7 +125,7 @@ def is_exact(task: AbstractTask, attention: AbstractAttention) -> bool:
     return _method(task, attention) is not None
 
 
-def by_kind(table: dict[type[AbstractTask], Any], task: Any, asked: str) -> Any:
+def by_kind(table: Mapping[Any, Any], task: Any, asked: str) -> Any:
     """The entry of a table for the kind of this task; others are refused where this is `asked`."""
     for kind, entry in table.items():
         if isinstance(task, kind):

@@ -78,10 +78,10 @@ def _by_two_orders(
 
     def at(order: int) -> Any:
         engine = plan(task, attention, scale, noise, slope, order)
-        arrays = as_arrays((engine, task, attention, overlaps))
+        arrays = as_arrays((engine, task, attention, overlaps if not aligned else overlaps.m_kk))
         if not aligned:
             return compiled_risk(*arrays)
-        a, b = map(float, compiled_profile(*arrays[:3], arrays[3].m_kk))
+        a, b = map(float, compiled_profile(*arrays))
         return task.label_variance - 2.0 * overlaps.m_vv * a + overlaps.q_vv * b
 
     return compared(*map(at, ORDERS))

@@ -66,15 +66,6 @@ class AMPFit(eqx.Module):
     result: Result = eqx.field(static=True)
     residual: float
 
-    recorded: ClassVar[tuple[str, ...]] = (
-        "risk",
-        "q_k",
-        "q_v",
-        "iterations",
-        "result",
-        "converged",
-    )
-
     @property
     def q_k(self) -> float:
         """`k·k*/D`."""

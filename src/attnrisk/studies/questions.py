@@ -34,7 +34,6 @@ Record = dict[str, Any]
 Answer = Record | list[Record]
 
 _LARGEST_SEED = 2**32 - 1
-_CLOSED_FORM_ERROR = 1e-14  # rounding, in the formula of the element-wise floor
 _CONVERGED = frozenset(result.value for result in Result if result.converged)
 
 
@@ -190,7 +189,7 @@ class Floor(AbstractTaskQuestion):
     batch: ClassVar[int] = 16
 
     def answer(self) -> Record:
-        return estimated(Estimate(float(elementwise_floor(self.problem)), _CLOSED_FORM_ERROR))
+        return estimated(elementwise_floor(self.problem))
 
 
 @dataclass(frozen=True)

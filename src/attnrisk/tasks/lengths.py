@@ -73,9 +73,7 @@ class LengthLaw(eqx.Module):
         """`E[values(L)]` for values given per length; `E[L]` without any."""
         return (self.probabilities * (self.lengths if values is None else values)).sum()
 
-    def powers(
-        self, log_base: Float[Array, "*batch"], order: int, drop: int
-    ) -> Float[Array, "*batch"]:
+    def powers(self, log_base: Float[Any, "*batch"], order: int, drop: int) -> Float[Any, "*batch"]:
         """`E[(L−drop)!/(L−drop−order)! · base^(L−drop−order)]`, a derivative of the generating function.
 
         What `L − drop` equal tokens contribute when `order` of them are singled out; zero where there

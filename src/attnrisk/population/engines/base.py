@@ -28,12 +28,10 @@ class AbstractEngine(eqx.Module):
     error_kind: ClassVar[ErrorKind] = ErrorKind.BOUND
 
     @abstractmethod
-    def correlations(
-        self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
-    ) -> Correlations:
-        """At any overlaps."""
+    def correlations(self, task: Any, attention: Any, overlaps: Overlaps) -> Correlations:
+        """At any overlaps; the plan sees to it that task and attention are of the engine's kinds."""
 
-    def profile(self, task: AbstractTask, attention: AbstractAttention, m_kk: Any) -> Correlations:
+    def profile(self, task: Any, attention: Any, m_kk: Any) -> Correlations:
         """At `k = m_kk k*`, `v = v*`: `A` and `B`."""
         return self.correlations(task, attention, aligned(m_kk))
 

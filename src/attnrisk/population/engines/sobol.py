@@ -55,12 +55,12 @@ class AbstractSobol(AbstractEngine):
 
     @staticmethod
     @abstractmethod
-    def dimension(task: AbstractTask, keys: int, length: int) -> int:
+    def dimension(task: Any, keys: int, length: int) -> int:
         """Coordinates of one point."""
 
     @abstractmethod
     def at_point(
-        self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps, point: Array
+        self, task: Any, attention: AbstractAttention, overlaps: Overlaps, point: Array
     ) -> Correlations:
         """The correlations of one sequence."""
 
