@@ -10,7 +10,7 @@ import attnrisk as ar
 from attnrisk.flow.state import SMOOTHING, Extent, _risks, flow_plan, risk_at
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.overlaps import NAMES, overlaps_of, swapped, vectors_of
-from attnrisk.population.risk import light_plan, plan, risk
+from attnrisk.population.plan import light_plan, plan
 
 TASK = ar.SpikedSLR(2.0, 10)
 OPTIMUM = ar.aligned(np.sqrt(2.0))
@@ -40,8 +40,8 @@ def _gradient(task, attention, scale=4.0):
 
     @eqx.filter_jit
     def compiled(problem, overlaps):
-        task, attention, how = problem
-        return jax.grad(lambda overlaps: risk(task, attention, overlaps, how))(overlaps)
+        task, attention, engine = problem
+        return jax.grad(lambda overlaps: engine.risk(task, attention, overlaps))(overlaps)
 
     return lambda overlaps: compiled(problem, as_arrays(overlaps))
 
@@ -212,12 +212,12 @@ def test_three_vectors_move_as_the_matrix_equations_say():
     start = jax.tree.map(lambda leaf: leaf[0], ar.random_starts(jax.random.key(1), 1, 0.7, keys=2))
     vectors = vectors_of(as_arrays(start))
     assert vectors.shape == (3, 5)
-    how = plan(task, attention, seed=3, randomisations=1)
+    how = plan(task, attention, 1.0, seed=3, randomisations=1)
     slope = -jax.grad(risk_at)(vectors.ravel(), task, attention, how).reshape(vectors.shape)
     _, moved = jax.jvp(overlaps_of, (vectors,), (slope,))
 
     smoothed = ar.Overlaps(start.M, start.Q + SMOOTHING**2 * jnp.eye(3))
-    by = jax.grad(lambda it: jnp.mean(risk(task, attention, it, how)))(as_arrays(smoothed))
+    by = jax.grad(lambda it: jnp.mean(how.risk(task, attention, it)))(as_arrays(smoothed))
     by_q = (by.Q + by.Q.T) / 2
     np.testing.assert_allclose(np.triu(by.Q, 1), 0.0)
     half = by.M @ start.M.T + 2 * by_q @ start.Q
@@ -298,3 +298,17 @@ def test_bad_starts_are_refused():
         ar.gradient_flow(TASK, _TwoHeads(), START)
     with pytest.raises(ValueError, match="continuous"):
         ar.gradient_flow(TASK, ar.Hardmax(), START)
+
+
+def test_three_heads_find_two_features():
+    """Through random points: the flow lowers the risk, and the heads turn to the features."""
+    task = ar.FeatureSLR(ar.one_of_features([9.0, 6.0]), length=3)
+    attention = ar.Heads(ar.Softmax(), count=3)
+    start = overlaps_of(0.3 * np.random.default_rng(0).normal(size=(4, 7)), teachers=3)
+    flow = ar.gradient_flow(task, attention, start, times=[0.0, 1.0, 4.0])
+    assert flow.risk.kind is ar.ErrorKind.STANDARD
+    assert flow.overlaps.M.shape == (3, 4, 3)
+    assert np.all(np.diff(flow.risk.value) < -10 * flow.risk.error.max())
+    again = ar.population_risk(task, attention, flow.end)
+    apart = abs(float(again) - float(flow.end_risk.value))
+    assert apart < 4 * np.hypot(float(again.error), float(flow.end_risk.error))

@@ -17,7 +17,7 @@ from attnrisk.marion.descent import (
     stochastic_projected_descent,
 )
 from attnrisk.marion.sphere import UnitPair, manifold_starts, sphere_starts
-from attnrisk.population.risk import plan, risk
+from attnrisk.population.plan import plan
 
 ERF = ar.Elementwise(erf, features=(0.0,))
 GAMMA = np.sqrt(0.5)
@@ -44,7 +44,7 @@ def plain_descent(k, v, teacher, step_size, steps_and_temperatures):
     def at(k, v, inverse_temperature):
         k = inverse_temperature * k
         student = jnp.stack([k, v])
-        return risk(task, ERF, ar.Overlaps(student @ teacher.T, student @ student.T), how)
+        return how.risk(task, ERF, ar.Overlaps(student @ teacher.T, student @ student.T))
 
     def step(pair, inverse_temperature):
         k, v = pair

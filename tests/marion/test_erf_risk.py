@@ -12,7 +12,7 @@ from attnrisk.marion.erf_risk import _owen, erf_risk
 from attnrisk.marion.sphere import UnitPair
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.overlaps import NAMES
-from attnrisk.population.risk import plan, risk
+from attnrisk.population.plan import plan
 
 ERF = ar.Elementwise(erf, features=(0.0,))
 GAMMA = np.sqrt(0.5)
@@ -46,7 +46,7 @@ def test_gradient_agrees_with_quadrature(rng):
 
     @jax.jit
     def gradients(overlaps):
-        functions = (lambda o: erf_risk(task, o)), (lambda o: risk(task, ERF, o, how))
+        functions = (lambda o: erf_risk(task, o)), (lambda o: how.risk(task, ERF, o))
         return [jax.grad(function)(overlaps) for function in functions]
 
     for inverse_temperature in (0.1, 0.9):
