@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.flow.state import SMOOTHING, Extent, _risks, flow_plan, risk_at
+from attnrisk.flow.state import SMOOTHING, Extent, Problem, risks_at
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.overlaps import NAMES, overlaps_of, swapped, vectors_of
 from attnrisk.population.risk import light_plan, plan, risk
@@ -72,7 +72,7 @@ def _velocity(overlaps, slopes):
 def test_overlaps_move_as_the_seven_equations_say():
     vectors = jnp.array([[0.7, 0.3, 0.5, 0.0], [-0.4, 0.8, 0.2, 0.6]])
     how = light_plan(TASK, ar.Softmax(), 2.0, 2.0, 2.0)
-    slope = -jax.grad(risk_at)(vectors.ravel(), TASK, ar.Softmax(), how).reshape(2, 4)
+    slope = -jax.grad(Problem(TASK, ar.Softmax()).risk)(vectors.ravel(), how).reshape(2, 4)
     _, moved = jax.jvp(overlaps_of, (vectors,), (slope,))
     overlaps = overlaps_of(vectors)
     slopes = _gradient(TASK, ar.Softmax(), 2.0)(overlaps)
@@ -213,7 +213,7 @@ def test_three_vectors_move_as_the_matrix_equations_say():
     vectors = vectors_of(as_arrays(start))
     assert vectors.shape == (3, 5)
     how = plan(task, attention, seed=3, randomisations=1)
-    slope = -jax.grad(risk_at)(vectors.ravel(), task, attention, how).reshape(vectors.shape)
+    slope = -jax.grad(Problem(task, attention).risk)(vectors.ravel(), how).reshape(vectors.shape)
     _, moved = jax.jvp(overlaps_of, (vectors,), (slope,))
 
     smoothed = ar.Overlaps(start.M, start.Q + SMOOTHING**2 * jnp.eye(3))
@@ -268,11 +268,10 @@ def test_a_weighted_task_flows_too():
 
 def test_memory_does_not_grow_with_the_number_of_states():
     """A wide rule, for a long key of a token that is spread out, once asked for 31 GB in a batch of 64."""
-    task, attention = ar.SpikedSLR(0.3, 4, 0.0, 1.6), ar.Taylor2()
-    limits = Extent(8.0, 8.0, 8.0)
-    how = as_arrays((task, attention, flow_plan(task, attention, limits)))
+    problem = Problem(ar.SpikedSLR(0.3, 4, 0.0, 1.6), ar.Taylor2())
+    problem, how = as_arrays((problem, problem.plan(Extent(8.0, 8.0, 8.0))))
     few, many = (
-        _risks.lower(jnp.ones((states, 8)), *how).compile().compiled.memory_analysis()
+        risks_at.lower(problem, jnp.ones((states, 8)), how).compile().compiled.memory_analysis()
         for states in (2, 512)
     )
     assert many.temp_size_in_bytes < 1.1 * few.temp_size_in_bytes + 512 * 64
