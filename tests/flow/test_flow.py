@@ -284,6 +284,15 @@ def test_bad_times_are_refused(times):
         ar.gradient_flow(TASK, ar.Linear(), START, times)
 
 
+def test_swapped_starts_are_random_ones_moved():
+    around, moved = (
+        starts(jax.random.key(5), 4, 0.3) for starts in (ar.random_starts, ar.swapped_starts)
+    )
+    swap = swapped().M
+    np.testing.assert_allclose(moved.M, swap + around.M)
+    np.testing.assert_allclose(moved.residual, around.residual, atol=1e-12)
+
+
 def test_bad_starts_are_refused():
     with pytest.raises(ValueError, match="positive semidefinite"):
         ar.gradient_flow(TASK, ar.Linear(), ar.Overlaps(m_kk=np.array([1.0, 0.1])))

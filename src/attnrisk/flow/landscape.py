@@ -17,7 +17,7 @@ from ..population.overlaps import Overlaps, swapped
 from ..population.risk import SHARPEST, extrapolate
 from ..tasks import AbstractTask
 from .flow import random_starts
-from .state import FEW_REACHES, Problem, gradients_at
+from .state import FEW_REACHES, SMOOTHING, Problem, gradients_at
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
@@ -110,6 +110,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
             _DEVIATIONS * float(np.linalg.norm(sample.std(0, ddof=1))) / len(samples) ** 0.5
             for sample in (curvatures, gradients)
         )
+        still += SMOOTHING**2 * float(np.abs(eigenvalues).max())  # what it moves a gradient by
     kind: Kind = "minimum" if eigenvalues[0] > flat else "flat"
     if eigenvalues[0] < -flat:
         kind = "saddle"
