@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import attnrisk as ar
-from attnrisk.flow.state import Extent, flow_plan, pack, risk_at
+from attnrisk.flow.state import Extent, Problem
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.numerics.exponential import ExponentialRosenbrock, Moving
 from benchmarks.population import Row
@@ -18,9 +18,15 @@ from benchmarks.population import Row
 RUNS, TOLERANCE, ACCURACY, TIME = 3, 1e-6, 1e-4, 1e5
 FASTER = 1.5  # than each of the others, or the integrator is not worth its lines
 CASES = {
-    "softmax, spiked ν = 2, L = 10": (ar.SpikedSLR(2.0, 10), ar.Softmax(), Extent(2.0, 1.0, 2.0)),
-    "softmax, max ν = 2, L = 3": (ar.MaxSLR(2.0, 3), ar.Softmax(), Extent(2.8, 1.0, 2.8)),
-    "erf, spiked ν = 2, L = 10": (ar.SpikedSLR(2.0, 10), ar.Erf(), Extent(32.0, 32.0, 32.0)),
+    "softmax, spiked ν = 2, L = 10": (
+        Problem(ar.SpikedSLR(2.0, 10), ar.Softmax()),
+        Extent(2.0, 1.0, 2.0),
+    ),
+    "softmax, max ν = 2, L = 3": (Problem(ar.MaxSLR(2.0, 3), ar.Softmax()), Extent(2.8, 1.0, 2.8)),
+    "erf, spiked ν = 2, L = 10": (
+        Problem(ar.SpikedSLR(2.0, 10), ar.Erf()),
+        Extent(32.0, 32.0, 32.0),
+    ),
 }
 SOLVERS = {"Kvaerno3": diffrax.Kvaerno3(), "Kvaerno5": diffrax.Kvaerno5()}
 
@@ -33,14 +39,15 @@ class Found(NamedTuple):
     ends: np.ndarray
 
 
-def _slope(time: Any, state: Any, problem: Any) -> Any:
+def _slope(time: Any, state: Any, known: Any) -> Any:
+    problem, plan = known
     if isinstance(state, Moving):
-        return Moving(-jax.grad(risk_at)(state.point, *problem), jnp.zeros(()))
-    return -jax.grad(risk_at)(state, *problem)
+        return Moving(-jax.grad(problem.risk)(state.point, plan), jnp.zeros(()))
+    return -jax.grad(problem.risk)(state, plan)
 
 
 @eqx.filter_jit
-def _solve(start: Any, problem: Any, solver: Any) -> tuple[Any, Any]:
+def _solve(start: Any, known: Any, solver: Any) -> tuple[Any, Any]:
     """The end of a run and its number of steps; runs end when the gradient is below the tolerance."""
     ours = isinstance(solver, ExponentialRosenbrock)
 
@@ -55,7 +62,7 @@ def _solve(start: Any, problem: Any, solver: Any) -> tuple[Any, Any]:
         TIME,
         0.1,
         Moving(start, jnp.asarray(jnp.inf)) if ours else start,
-        args=problem,
+        args=known,
         stepsize_controller=diffrax.PIDController(rtol=ACCURACY, atol=ACCURACY * 1e-2),
         event=diffrax.Event(at_rest),
         max_steps=4000,
@@ -67,14 +74,14 @@ def _solve(start: Any, problem: Any, solver: Any) -> tuple[Any, Any]:
 
 def measure(name: str, solver: Any) -> Found:
     """All runs of a case, one after the other, after one to compile."""
-    task, attention, limits = CASES[name]
-    starts = pack(attention, ar.random_starts(jax.random.key(0), RUNS))
-    starts, problem = as_arrays((starts, (task, attention, flow_plan(task, attention, limits))))
-    jax.block_until_ready(_solve(starts[0], problem, solver))
+    problem, limits = CASES[name]
+    starts = problem.pack(ar.random_starts(jax.random.key(0), RUNS))
+    starts, known = as_arrays((starts, (problem, problem.plan(limits))))
+    jax.block_until_ready(_solve(starts[0], known, solver))
     begin = (
         time.process_time()
     )  # one core: the same as the clock on the wall, but for other programs
-    found = [jax.block_until_ready(_solve(start, problem, solver)) for start in starts]
+    found = [jax.block_until_ready(_solve(start, known, solver)) for start in starts]
     spent = time.process_time() - begin
     ends, steps = zip(*found, strict=True)
     return Found(spent, int(sum(steps)), np.stack(ends))

@@ -1,11 +1,16 @@
 """Minima and saddles of the risk, and how often gradient flow finds which."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 from jax.scipy.special import erf
 
 import attnrisk as ar
+from attnrisk.flow import Basins
+from attnrisk.flow.state import Problem
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.risk import risk
 
 SPIKED = ar.SpikedSLR(2.0, 10)
 
@@ -29,6 +34,50 @@ def test_curvature_against_differences_of_the_risk():
     assert found.kind == "not stationary"
     curvature = (below + above - 2 * at) / 0.01
     assert found.eigenvalues[0] <= curvature <= found.eigenvalues[-1]
+
+
+def test_random_points_certify_too():
+    """A softmax that is not recognised, against softmax itself."""
+    task, best = ar.SpikedSLR(2.0, 2), ar.aligned(np.sqrt(2.0))
+    exact = ar.certify(task, ar.Softmax(), best)
+    found = ar.certify(task, ar.General(jax.nn.softmax), best)
+    assert found.kind == exact.kind == "minimum"
+    assert found.risk.kind is ar.ErrorKind.STANDARD
+    np.testing.assert_allclose(found.eigenvalues, exact.eigenvalues, atol=0.01)
+    elsewhere = ar.certify(task, ar.General(jax.nn.softmax), ar.aligned(1.0))
+    assert elsewhere.kind == "not stationary"
+
+
+def test_one_spare_direction_is_enough():
+    """Outside the span of all vectors the Hessian is `2 E_Q`, with eigenvalues that a second direction repeats."""
+    problem = Problem(SPIKED, ar.Linear())
+    overlaps = ar.Overlaps(m_kk=0.7, m_kv=0.3, m_vk=-0.4, m_vv=0.8, q_kk=1.2, q_kv=0.25, q_vv=1.5)
+    batch = jax.tree.map(lambda leaf: leaf[None], overlaps)
+    (state,), (wide,) = problem.pack(batch), problem.pack(batch, spare=2)
+    how = problem.plan(problem.limits(state[None], (2.8,))[0])
+
+    @eqx.filter_jit
+    def derivatives(problem, at, state):
+        by = jax.grad(lambda at: risk(problem.task, problem.attention, at, how))(at)
+        return by.Q + by.Q.T, jax.hessian(problem.risk)(state, how)
+
+    expected, hessian = derivatives(*as_arrays((problem, overlaps, wide)))
+    hessian = np.asarray(hessian).reshape(2, 6, 2, 6)
+    for direction in (4, 5):
+        np.testing.assert_allclose(hessian[:, direction, :, direction], expected, atol=1e-7)
+        others = np.delete(hessian[:, direction], direction, -1)
+        np.testing.assert_allclose(others, 0.0, atol=1e-9)
+
+
+def test_answers_have_records():
+    found = ar.record(ar.certify(SPIKED, ar.Linear(), ar.aligned(0.5, 1.0)))
+    assert found["kind"] == "not stationary"
+    assert found["result"] == "converged"
+    assert {"risk", "risk_error", "m_kk", "q_vv", "lowest_eigenvalue", "matched"} <= found.keys()
+    counts = ar.record(Basins(3, 1, 0, np.zeros(4)))
+    assert counts["matched"] == 3
+    assert counts["matched_fraction"] == 0.75
+    assert counts["matched_fraction_error"] > 0.1
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..population.overlaps import Overlaps, overlaps_of, swapped, vectors_of
 from ..tasks import AbstractTask
-from .state import overlaps_at, unpack, values_at
+from .state import Problem
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
 
@@ -25,14 +25,7 @@ class Flow(eqx.Module):
     is found from random points, a flow follows the risk that one randomisation gives, and `gradient_norm` is its.
     """
 
-    recorded: ClassVar = (
-        "result",
-        "converged",
-        "end_time",
-        "end_risk",
-        "end",
-        "end_bias",
-    )  # of a single run
+    recorded: ClassVar = ("result", "converged", "end_time", "end_risk", "end", "end_bias")
     times: Float[np.ndarray, " times"]
     overlaps: Overlaps
     bias: Float[np.ndarray, "..."]
@@ -96,16 +89,13 @@ def gradient_flow(
     settings = Settings(
         real("tolerance", tolerance, above=0.0), real("accuracy", accuracy, above=0.0)
     )
-    shape = attention.keys + 1, task.features + 1
-    if np.shape(start.M)[-2:] != shape:
-        allowed = f"of {shape[0]} student and {shape[1]} teacher vectors"
-        raise refuse("start", f"(M of shape {np.shape(start.M)})", allowed)
     single = np.ndim(start.M) == 2
     starts = jax.tree.map(lambda leaf: leaf[None], start) if single else start
-    runs = follow(task, attention, starts, read, settings)
+    problem = Problem(task, attention)
+    runs = follow(problem, starts, read, settings)
     states = np.concatenate([runs.path, runs.state[:, None]], 1)
-    risk, norms = values_at(task, attention, states)
-    overlaps, bias = overlaps_at(states, task, attention), unpack(states, attention)[1]
+    risk, gradients = problem.values(states)
+    overlaps, bias = problem.overlaps(states), problem.unpack(states)[1]
     index = 0 if single else slice(None)
 
     def part(tree: Any, columns: Any) -> Any:
@@ -116,7 +106,7 @@ def gradient_flow(
         overlaps=part(overlaps, slice(-1)),
         bias=part(bias, slice(-1)),
         risk=part(risk, slice(-1)),
-        gradient_norm=part(norms, slice(-1)),
+        gradient_norm=part(np.linalg.norm(gradients, axis=-1), slice(-1)),
         end=part(overlaps, -1),
         end_bias=part(bias, -1),
         end_time=runs.time[index],

@@ -6,27 +6,26 @@ from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.minimum import Minimum, population_minimum
 from ..population.overlaps import Overlaps, swapped
-from ..population.plan import SHARPEST, is_exact
+from ..population.plan import SHARPEST
 from ..population.risk import extrapolate
 from ..tasks import AbstractTask
 from .flow import random_starts
-from .state import FEW_REACHES, flow_plan, limits_of, overlaps_at, pack, risk_at, unpack, values_at
+from .state import FEW_REACHES, SMOOTHING, Problem, gradients_at
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
 _FLAT = 1e-6  # curvatures carry some 10^-8 of noise: an eigenvalue below this is not told from zero
 _STATIONARY = 1e-5  # norm of a gradient
 _DEVIATIONS = 4.0  # standard errors that tell a number found from random points from zero
-_SEEDS = range(1, 9)  # of random points for a Hessian; the first are those of a flow
+_SEEDS = range(2, 9)  # of more random points for a Hessian
 _SAME_RISK = 1e-6
 _STEP = 0.1  # along the direction that leaves a saddle
 
@@ -86,16 +85,22 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     One coordinate outside the span of teacher and student is enough for any dimension: there the Hessian is `2 E_Q` in
     each direction, and zero between two of them and between them and the span.
     """
-    (state,) = states = pack(attention, jax.tree.map(lambda leaf: leaf[None], overlaps), spare=1)
-    risk = jax.tree.map(lambda leaf: leaf[0], values_at(task, attention, states)[0])
-    (limits,) = limits_of(task, attention, states, FEW_REACHES)
-    exact = is_exact(task, attention)
-    plans = [flow_plan(task, attention, limits, seed=s) for s in ([1] if exact else _SEEDS)]
-    known = as_arrays((state, task, attention))
+    problem = Problem(task, attention)
+    (state,) = states = problem.pack(jax.tree.map(lambda leaf: leaf[None], overlaps), spare=1)
+    (limits,), exact = problem.limits(states, FEW_REACHES), problem.is_exact
     step = _EXACT_STEP if exact else _RANDOM_STEP
-    found = [_gradient_and_hessian(*known, as_arrays(how), step) for how in plans]
-    gradients, hessians = (np.stack(part) for part in zip(*found, strict=True))
-    frame = _without_rotations(state, task, attention)
+    moves = (step * _NODES[:, None, None] * np.eye(state.size)).reshape(-1, state.size)
+    points = state + np.concatenate([np.zeros((1, state.size)), moves])
+    risks, found = problem.values(points, limits)
+    risk, samples = Estimate(risks.value[0], risks.error[0], risks.kind), [found]
+    for seed in () if exact else _SEEDS:
+        how = problem.plan(limits, seed=seed)
+        samples.append(np.asarray(gradients_at(*as_arrays((problem, points, how)))[1]))
+    gradients = np.array(samples)[:, 0]
+    parts = np.array(samples)[:, 1:].reshape(len(samples), _NODES.size, state.size, state.size)
+    hessians = np.einsum("d,sdij->sij", _WEIGHTS / step, parts)
+    hessians = (hessians + hessians.swapaxes(1, 2)) / 2.0
+    frame = _without_rotations(state, problem)
     gradient, hessian = gradients.mean(0), frame.T @ hessians.mean(0) @ frame
     eigenvalues, vectors = np.linalg.eigh(hessian)
     norm, down = float(np.linalg.norm(gradient)), frame @ vectors[:, 0]
@@ -103,37 +108,25 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     if not exact:
         curvatures = np.einsum("i,sij,j->s", down, hessians, down)[:, None]
         flat, still = (
-            _DEVIATIONS * float(np.linalg.norm(sample.std(0, ddof=1))) / len(plans) ** 0.5
+            _DEVIATIONS * float(np.linalg.norm(sample.std(0, ddof=1))) / len(samples) ** 0.5
             for sample in (curvatures, gradients)
         )
+        still += SMOOTHING**2 * float(np.abs(eigenvalues).max())  # what it moves a gradient by
     kind: Kind = "minimum" if eigenvalues[0] > flat else "flat"
     if eigenvalues[0] < -flat:
         kind = "saddle"
     if not norm < still:
         kind = "not stationary"
     lower = state + _STEP * (down if down @ gradient <= 0 else -down)
-    escape = overlaps_at(lower, task, attention) if kind == "saddle" else None
+    escape = problem.overlaps(lower) if kind == "saddle" else None
     return Stationary(risk, overlaps, attention, kind, norm, eigenvalues, escape)
 
 
-@eqx.filter_jit
-def _gradient_and_hessian(state: Array, *problem: Any) -> tuple[Array, Array]:
-    """The Hessian as differences of gradients, of which only one is compiled."""
-    *rest, step = problem
-    steps = step * jnp.eye(state.size) * _NODES[:, None, None]
-    points = jnp.concatenate([state[None], (state + steps).reshape(-1, state.size)])
-    gradients = jax.lax.map(lambda point: jax.grad(risk_at)(point, *rest), points)
-    hessian = jnp.tensordot(_WEIGHTS / step, gradients[1:].reshape(steps.shape), 1)
-    return gradients[0], (hessian + hessian.T) / 2.0
-
-
-def _without_rotations(
-    state: np.ndarray, task: AbstractTask, attention: AbstractAttention
-) -> np.ndarray:
+def _without_rotations(state: np.ndarray, problem: Problem) -> np.ndarray:
     """A basis of the directions that are not a common rotation of the student vectors outside the teacher's span."""
-    vectors, _ = unpack(state, attention)
+    vectors, _ = problem.unpack(state)
     rotations = []
-    for i, j in combinations(range(task.features + 1, vectors.shape[1]), 2):
+    for i, j in combinations(range(problem.task.features + 1, vectors.shape[1]), 2):
         rotated = np.zeros_like(vectors)
         rotated[:, i], rotated[:, j] = -vectors[:, j], vectors[:, i]
         rotations.append(np.pad(rotated.ravel(), (0, state.size - rotated.size)))
@@ -151,23 +144,26 @@ def mismatched_minimum(
     """
     from .integration import Settings, follow
 
+    problem = Problem(task, attention)
     start = jax.tree.map(lambda leaf: leaf[None], swapped())
-    runs = follow(task, attention, start, _LONG_TIMES, Settings(*_PRECISE))
-    end, result = overlaps_at(runs.state[0], task, attention), runs.result[0]
-    student = attention.with_bias(unpack(runs.state[0], attention)[1][()])
-    if result is Result.LEFT_DOMAIN:
-        risks, norms = values_at(task, attention, runs.path[0])
-        squares = overlaps_at(runs.path[0], task, attention).q_kk * (runs.time[0] >= _LONG_TIMES)
-        risk, norm, none = _limit(squares, risks), float(norms[-1]), np.zeros(0)
+    runs = follow(problem, start, _LONG_TIMES, Settings(*_PRECISE))
+    end, bias = problem.overlaps(runs.state[0]), problem.unpack(runs.state[0])[1][()]
+    student = attention.with_bias(bias)
+    if runs.result[0] is Result.LEFT_DOMAIN:
+        risks, gradients = problem.values(runs.path[0])
+        squares = problem.overlaps(runs.path[0]).q_kk * (runs.time[0] >= _LONG_TIMES)
+        risk, norm, none = _limit(squares, risks), float(np.linalg.norm(gradients[-1])), np.zeros(0)
         why = Result.K_DIVERGES
         return Stationary(risk, end, student, "not attained", norm, none, None, result=why)
-    rest = certify(task, student, end)
-    best = best or population_minimum(task, attention)
-    apart = abs(float(rest.risk.value) - float(best.risk.value))
-    room = _SAME_RISK + float(best.risk.error)
-    if best.risk.kind is ErrorKind.STANDARD:
-        room += _DEVIATIONS * float(np.hypot(rest.risk.error, best.risk.error))
-    return replace(rest, matched=apart < room, result=result)
+    rest, best = certify(task, student, end), best or population_minimum(task, attention)
+    same = _is_same(rest.risk, best.risk, _SAME_RISK + float(best.risk.error))
+    return replace(rest, matched=bool(same), result=runs.result[0])
+
+
+def _is_same(risk: Estimate, best: Estimate, tolerance: float) -> Any:
+    if risk.kind is ErrorKind.STANDARD:
+        tolerance = tolerance + _DEVIATIONS * np.hypot(risk.error, float(best.error))
+    return np.abs(risk.value - float(best.value)) < tolerance
 
 
 def _limit(squares: np.ndarray, risks: Estimate) -> Estimate:
@@ -213,13 +209,11 @@ def basins(
     from .integration import Settings, follow
 
     starts = random_starts(key, runs, size, attention.keys, task.features)
-    ends = follow(task, attention, starts, _LONG_TIMES[-1:], Settings(*_ROUGH))
-    risks, _ = values_at(task, attention, ends.state)
-    best = population_minimum(task, attention).risk
-    room = _ROUGHLY_SAME_RISK
-    if best.kind is ErrorKind.STANDARD:
-        room += _DEVIATIONS * np.hypot(risks.error, best.error)
-    same = np.abs(risks.value - float(best.value)) < room  # from there no flow leads on
+    problem = Problem(task, attention)
+    ends = follow(problem, starts, _LONG_TIMES[-1:], Settings(*_ROUGH))
+    risks, _ = problem.values(ends.state)
+    # From there no flow leads on, at rest or not.
+    same = _is_same(risks, population_minimum(task, attention).risk, _ROUGHLY_SAME_RISK)
     converged = ends.result == Result.CONVERGED
     matched, mismatched = int(same.sum()), int((converged & ~same).sum())
     return Basins(matched, mismatched, runs - matched - mismatched, risks.value)
