@@ -10,7 +10,7 @@ import attnrisk as ar
 from attnrisk.flow.state import SMOOTHING, Extent, Problem, risks_at
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.overlaps import NAMES, overlaps_of, swapped, vectors_of
-from attnrisk.population.risk import light_plan, plan, risk
+from attnrisk.population.plan import light_plan, plan
 
 TASK = ar.SpikedSLR(2.0, 10)
 OPTIMUM = ar.aligned(np.sqrt(2.0))
@@ -41,7 +41,7 @@ def _gradient(task, attention, scale=4.0):
     @eqx.filter_jit
     def compiled(problem, overlaps):
         task, attention, how = problem
-        return jax.grad(lambda overlaps: risk(task, attention, overlaps, how))(overlaps)
+        return jax.grad(lambda overlaps: how.risk(task, attention, overlaps))(overlaps)
 
     return lambda overlaps: compiled(problem, as_arrays(overlaps))
 
@@ -212,12 +212,12 @@ def test_three_vectors_move_as_the_matrix_equations_say():
     start = jax.tree.map(lambda leaf: leaf[0], ar.random_starts(jax.random.key(1), 1, 0.7, keys=2))
     vectors = vectors_of(as_arrays(start))
     assert vectors.shape == (3, 5)
-    how = plan(task, attention, seed=3, randomisations=1)
+    how = plan(task, attention, 1.0, seed=3, randomisations=1)
     slope = -jax.grad(Problem(task, attention).risk)(vectors.ravel(), how).reshape(vectors.shape)
     _, moved = jax.jvp(overlaps_of, (vectors,), (slope,))
 
     smoothed = ar.Overlaps(start.M, start.Q + SMOOTHING**2 * jnp.eye(3))
-    by = jax.grad(lambda it: jnp.mean(risk(task, attention, it, how)))(as_arrays(smoothed))
+    by = jax.grad(lambda it: jnp.mean(how.risk(task, attention, it)))(as_arrays(smoothed))
     by_q = (by.Q + by.Q.T) / 2
     np.testing.assert_allclose(np.triu(by.Q, 1), 0.0)
     half = by.M @ start.M.T + 2 * by_q @ start.Q

@@ -10,7 +10,6 @@ import attnrisk as ar
 from attnrisk.flow import Basins
 from attnrisk.flow.state import Problem
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.risk import risk
 
 SPIKED = ar.SpikedSLR(2.0, 10)
 
@@ -58,7 +57,7 @@ def test_one_spare_direction_is_enough():
 
     @eqx.filter_jit
     def derivatives(problem, at, state):
-        by = jax.grad(lambda at: risk(problem.task, problem.attention, at, how))(at)
+        by = jax.grad(lambda at: how.risk(problem.task, problem.attention, at))(at)
         return by.Q + by.Q.T, jax.hessian(problem.risk)(state, how)
 
     expected, hessian = derivatives(*as_arrays((problem, overlaps, wide)))

@@ -20,7 +20,7 @@ from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
-from ..population.plan import is_exact, light_plan, plan
+from ..population.plan import light_plan
 from ..tasks import AbstractSamplable, AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import MapStep, layout_of, map_step, search_all, stability
@@ -239,9 +239,7 @@ class Problem(NamedTuple):
         """The test risk and its derivatives in the unknowns."""
         longest = np.sqrt(np.max(self.layout.unpack(x).keys.Q))
         scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
-        exact = is_exact(self.task, self.attention)
-        chosen, limits = (light_plan, 3 * (scale,)) if exact else (plan, (scale,))
-        engine = chosen(self.task, self.attention, *limits)
+        engine = light_plan(self.task, self.attention, scale, scale, scale)
         value, slope = _test_risk(as_arrays((self.task, self.attention, engine)), as_arrays(x))
         return float(value), np.asarray(slope)
 

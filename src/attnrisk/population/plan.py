@@ -42,7 +42,7 @@ from .engines import (
     SobolScores,
 )
 from .engines.selection import light_selection, panel_selection
-from .engines.sobol import MOST_POINTS, RANDOMISATIONS, draw_points
+from .engines.sobol import RANDOMISATIONS, draw_points
 
 ORDERS = (8, 12)  # of panels: the value is that of the last; their difference is the error
 _LIGHT_ORDER = 6
@@ -52,10 +52,6 @@ _LIGHT_ORDER = 6
 SHARPEST, STEEPEST = 16.0, 32.0
 _PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 _BLURRED = 4.0  # below this ratio of slope to noise, a kink of the kernel is smooth in the field
-_LIGHT_POINTS, _LIGHT_RANDOMISATIONS = (
-    12,
-    8,
-)  # of Sobol points, where a risk is asked for thousands of times
 _LONGEST = 1e3  # of k, where nothing else limits it
 # Of a search: light rules right to 10^-13 or so, and the second with steps and windows wider by this factor.
 _SEARCH_FINENESS, _WIDENED = 1.6, 1.07
@@ -93,7 +89,8 @@ def plan(
     """An engine of full accuracy for scores within a `Range`; by default for `k` along `k*`."""
     method = _method(task, attention)
     if method is None:
-        return _sobol(task, attention, seed, randomisations, MOST_POINTS)
+        kind = SobolScores if isinstance(task, AbstractNeedle) else SobolFields
+        return kind(draw_points(kind, task, attention.keys, seed, randomisations))
     within = Range(scale, noise, scale if slope is None else slope)
     return method.with_panels(task, attention, within, order)
 
@@ -109,11 +106,11 @@ def light_plan(
 ) -> AbstractEngine:
     """An engine at a fraction of the cost, right to some `10^{-8·fineness}`, for what asks thousands of times.
 
-    Of random points, a few.
+    For random points there is none, and they are those of `plan`.
     """
     method, within = _method(task, attention), Range(scale, noise, slope)
     if method is None:
-        return _sobol(task, attention, 0, _LIGHT_RANDOMISATIONS, _LIGHT_POINTS)
+        return plan(task, attention, scale)
     if not attention.analytic:
         order = math.ceil(_LIGHT_ORDER * fineness)
         return method.with_panels(task, attention, within, order)
@@ -202,21 +199,9 @@ def _method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
     return None
 
 
-def _sobol(
-    task: AbstractTask,
-    attention: AbstractAttention,
-    seed: int,
-    randomisations: int,
-    log2_points: int,
-) -> AbstractEngine:
-    kind = SobolScores if isinstance(task, AbstractNeedle) else SobolFields
-    points = draw_points(kind, task, attention.keys, seed, randomisations, log2_points)
-    return kind(points)
-
-
 def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
     """Points for a weighted task by itself, whose weight is refused unless it has mean one."""
-    engine = SobolFields(draw_points(SobolFields, task, 1, seed, RANDOMISATIONS, MOST_POINTS))
+    engine = SobolFields(draw_points(SobolFields, task, 1, seed, RANDOMISATIONS))
     tilt = across(engine.mean_tilt(task)[0])
     if not abs(tilt.value - 1.0) <= 6.0 * tilt.error + 1e-6:
         raise refuse("log_weight", f"(E[g] = {tilt})", "the logarithm of a weight with E[g] = 1")

@@ -25,7 +25,7 @@ from .base import AbstractEngine, Correlations
 LONGEST = 4096
 MOST_LENGTHS = 64
 RANDOMISATIONS = 16
-MOST_POINTS, _MOST_NUMBERS = 14, 24  # powers of two: points a randomisation, and numbers in all
+_MOST_POINTS, _MOST_NUMBERS = 14, 24  # powers of two: points a randomisation, and numbers in all
 
 
 class _Blocks(NamedTuple):
@@ -185,9 +185,8 @@ def draw_points(
     keys: int,
     seed: int,
     randomisations: int,
-    log2_points: int,
 ) -> tuple[np.ndarray, ...]:
-    """Uniform points for each length of the task, at most `2^log2_points` a randomisation."""
+    """Uniform points for each length of the task."""
     law = task.length
     if law.longest > LONGEST or len(law.lengths) > MOST_LENGTHS:
         allowed = f"at most {LONGEST} long and of at most {MOST_LENGTHS} lengths where random points are used"
@@ -196,5 +195,5 @@ def draw_points(
     for length in law.lengths:
         dimension = engine.dimension(task, keys, int(length))
         room = _MOST_NUMBERS - int(np.ceil(np.log2(RANDOMISATIONS * dimension)))
-        points.append(sobol(dimension, min(log2_points, room), randomisations, seed))
+        points.append(sobol(dimension, min(_MOST_POINTS, room), randomisations, seed))
     return tuple(points)
