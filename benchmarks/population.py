@@ -12,7 +12,7 @@ import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.risk import plan, risk
 
-OVERLAPS = ar.Overlaps(0.7, 0.3, -0.4, 0.8, 1.2, 0.25, 1.5)
+OVERLAPS = ar.Overlaps(m_kk=0.7, m_kv=0.3, m_vk=-0.4, m_vv=0.8, q_kk=1.2, q_kv=0.25, q_vv=1.5)
 ACCURACY = 1e-4
 
 
