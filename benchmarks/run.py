@@ -19,14 +19,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks import flow, learning, population, simulation, studies
+from benchmarks import flow, learning, population, simulation, studies, walk
 
 RESULTS = Path(__file__).with_name("results.md")
 
 
 def main() -> int:
     """Print and keep the table; fail if a bar is missed."""
-    rows = population.rows() + flow.rows() + learning.rows() + simulation.rows()
+    rows = population.rows() + walk.rows() + flow.rows() + learning.rows() + simulation.rows()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, CORES)
     rows += studies.rows()

@@ -15,7 +15,7 @@ import numpy as np
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.risk import light_plan, profile
+from attnrisk.population.plan import light_plan
 from attnrisk.studies import Store, Study, sweep
 from benchmarks.population import Row, seconds
 
@@ -110,7 +110,7 @@ def _kernels() -> list[Row]:
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(as_arrays, tasks))
 
     def one(task: ar.SpikedSLR) -> jax.Array:
-        return jnp.stack(profile(task, attention, 2.0, how))
+        return jnp.stack(how.profile(task, attention, 2.0))
 
     vectorised, looped = (
         seconds(partial(eqx.filter_jit(batched(one)), stacked))
