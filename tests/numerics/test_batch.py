@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnrisk.numerics.batch import BATCH, group_by_shape, map_batch
+from attnrisk.numerics.batch import BATCH, map_batch
 
 
 def _roots(problem):
@@ -41,7 +41,16 @@ def test_empty_places_are_not_computed():
     assert [float(x) for x in entered] == [1.0, 2.0]
 
 
-def test_groups_have_one_shape_and_fit_into_memory():
-    small, large = np.zeros(3), np.zeros(2**22)
-    assert [*group_by_shape([small, large, small, large])] == [[0, 2], [1], [3]]
-    assert [*group_by_shape([small] * (BATCH + 1))] == [[*range(BATCH)], [BATCH]]
+def test_problems_of_several_shapes_keep_their_order(rng):
+    problems = [rng.random(size) for size in (3, 2**22, 3, 1, 2**22, *[3] * BATCH)]
+    found = map_batch(jnp.sum, problems)
+    np.testing.assert_allclose(found, [each.sum() for each in problems], rtol=1e-12)
+
+
+def test_large_problems_are_not_stacked(monkeypatch):
+    """Copies of large tables would cost more than they save."""
+    stacked = []
+    monkeypatch.setattr(np, "stack", lambda leaves: stacked.append(len(leaves)) or np.array(leaves))
+    map_batch(jnp.sum, [np.zeros(2**22), np.zeros(2**22)])
+    map_batch(jnp.sum, [np.zeros(2), np.zeros(2)])
+    assert stacked == [1, 1, BATCH]

@@ -18,28 +18,21 @@ class AbstractAttention(eqx.Module):
     """A map from scores to weights, of scores to which a `bias` is added.
 
     Where `free_bias` is set, the bias is tuned together with the overlaps. `analytic` attentions have no kink, as
-    cheaper quadrature may count on.
+    cheaper quadrature may count on. `compares_tokens` if the weight of a token depends on the scores of others;
+    `keys` is the number of key vectors.
     """
 
     name: eqx.AbstractClassVar[str]
     family: eqx.AbstractClassVar[str]
     analytic: ClassVar[bool] = False
+    compares_tokens: ClassVar[bool] = True
+    keys: ClassVar[int] = 1
     bias: Any = eqx.field(default=0.0, kw_only=True)
     free_bias: bool = eqx.field(default=False, static=True, kw_only=True)
 
     @abstractmethod
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         """The weights `σ(χ + bias)` of one sequence: of the tokens that `mask` says there are, and zero elsewhere."""
-
-    @property
-    def compares_tokens(self) -> bool:
-        """Whether the weight of a token depends on the scores of others."""
-        return True
-
-    @property
-    def keys(self) -> int:
-        """How many key vectors it takes."""
-        return 1
 
     def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
         """The total weight of each token from the scores of each key vector."""

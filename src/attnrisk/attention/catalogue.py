@@ -37,6 +37,7 @@ class Softmax(AbstractKernel):
 
     name: ClassVar[str] = "softmax"
     analytic: ClassVar[bool] = True
+    exponential: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(), static=True)
     constant: float = eqx.field(default=0.0, static=True)
 
@@ -49,6 +50,7 @@ class SoftmaxPlusOne(AbstractKernel):
 
     name: ClassVar[str] = "softmax-1"
     analytic: ClassVar[bool] = True
+    exponential: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(), static=True)
     constant: float = eqx.field(default=1.0, static=True)
 

@@ -19,11 +19,8 @@ class AbstractElementwise(AbstractAttention):
     """
 
     family: ClassVar[str] = "element-wise"
+    compares_tokens: ClassVar[bool] = False
     features: eqx.AbstractVar[tuple[float, ...]]
-
-    @property
-    def compares_tokens(self) -> bool:
-        return False
 
     @abstractmethod
     def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:

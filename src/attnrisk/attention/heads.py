@@ -26,7 +26,7 @@ class Heads(AbstractAttention):
             raise refuse("attention", repr(self.attention), "an attention of one key vector")
 
     @property
-    def keys(self) -> int:
+    def keys(self) -> int:  # type: ignore[override]
         return self.count
 
     @property

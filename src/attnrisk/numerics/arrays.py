@@ -7,16 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import Refusal, is_traced
-
-
-def check_double_precision() -> None:
-    """Refuse to compute while the program has switched double precision off."""
-    if not jax.config.read("jax_enable_x64"):
-        raise Refusal(
-            "jax_enable_x64 = False is not allowed: attnrisk computes in double precision; "
-            'switch it on again with jax.config.update("jax_enable_x64", True)'
-        )
+from .._check import check_double_precision, is_traced
 
 
 def as_arrays(tree: Any) -> Any:

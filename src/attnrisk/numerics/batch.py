@@ -3,7 +3,7 @@
 A call always has room for the same number of problems, so that results are bitwise independent of the batch.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,35 +17,33 @@ _MOST_BYTES = (
 )  # in all problems of a call: copies of large tables would cost more than they save
 
 
-def _capacity(problem: Any) -> int:
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(problem) if eqx.is_array(leaf))
-    return max(1, min(BATCH, _MOST_BYTES // max(1, size)))
+def map_batch(function: Callable[[Any], Any], problems: Sequence[Any]) -> list[Any]:
+    """A function of one problem at each of them: those of one shape in one call, as many as fit.
 
-
-def group_by_shape(problems: Sequence[Any]) -> Iterator[list[int]]:
-    """The places in the list of problems that fit into one call."""
+    On a CPU a loop, since arrays that fill a cache for one problem leave it for eight; on an accelerator `vmap`.
+    """
     groups: dict[Hashable, list[int]] = {}
     for index, problem in enumerate(problems):
         leaves, structure = jax.tree.flatten(problem)
         shapes = tuple(leaf.shape if eqx.is_array(leaf) else leaf for leaf in leaves)
         groups.setdefault((structure, shapes), []).append(index)
+    found: dict[int, Any] = {}
     for group in groups.values():
-        size = _capacity(problems[group[0]])
-        yield from (group[start : start + size] for start in range(0, len(group), size))
-
-
-def map_batch(function: Callable[[Any], Any], problems: Sequence[Any]) -> list[Any]:
-    """A function of one problem at each of them, in one call; they are of one shape, and few enough for it.
-
-    On a CPU a loop, since arrays that fill a cache for one problem leave it for eight; on an accelerator `vmap`.
-    """
-    size = _capacity(problems[0])
-    padded = [*problems, *[problems[-1]] * (size - len(problems))]
-    split = [eqx.partition(problem, eqx.is_array) for problem in padded]
-    arrays = jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *(a for a, _ in split))
-    found = _mapped(function, arrays, split[0][1], jnp.asarray(len(problems)))
-    found = jax.tree.map(np.asarray, found)
-    return [jax.tree.map(lambda leaf: leaf[at], found) for at in range(len(problems))]  # noqa: B023
+        arrays = [leaf for leaf in jax.tree.leaves(problems[group[0]]) if eqx.is_array(leaf)]
+        needed = sum(leaf.nbytes for leaf in arrays)
+        size = max(1, min(BATCH, _MOST_BYTES // max(1, needed)))
+        for start in range(0, len(group), size):
+            some = group[start : start + size]
+            padded = [problems[at] for at in some] + [problems[some[-1]]] * (size - len(some))
+            split = [eqx.partition(problem, eqx.is_array) for problem in padded]
+            stacked = jax.tree.map(
+                lambda *leaves: jax.device_put(np.stack(leaves)), *(each for each, _ in split)
+            )
+            values = _mapped(function, stacked, split[0][1], jnp.asarray(len(some)))
+            values = jax.tree.map(np.asarray, values)
+            for place, index in enumerate(some):
+                found[index] = jax.tree.map(lambda leaf: leaf[place], values)  # noqa: B023
+    return [found[index] for index in range(len(problems))]
 
 
 @eqx.filter_jit

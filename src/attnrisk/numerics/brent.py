@@ -32,21 +32,15 @@ class Bracket(NamedTuple):
     @property
     def unfinished(self) -> Array:
         """Whether the place of the minimum is not known well enough."""
-        wide = jnp.abs(self.x - self._middle) > 2 * self._tolerance - (self.high - self.low) / 2
+        middle, tolerance = (self.low + self.high) / 2, _RELATIVE * jnp.abs(self.x) + _ABSOLUTE
+        wide = jnp.abs(self.x - middle) > 2 * tolerance - (self.high - self.low) / 2
         flat = (self.count > 3) & (self.f_v - self.f_x <= _ROUNDING * (1.0 + jnp.abs(self.f_x)))
         return wide & ~flat & (self.count < _MOST_STEPS)
 
-    @property
-    def _middle(self) -> Array:
-        return (self.low + self.high) / 2
-
-    @property
-    def _tolerance(self) -> Array:
-        return _RELATIVE * jnp.abs(self.x) + _ABSOLUTE
-
     def proposed(self) -> "Bracket":
         """With the next step: to the minimum of a parabola where that helps, else a golden section."""
-        at, middle, tol = self, self._middle, self._tolerance
+        at, middle = self, (self.low + self.high) / 2
+        tol = _RELATIVE * jnp.abs(at.x) + _ABSOLUTE
         r, q = (at.x - at.w) * (at.f_x - at.f_v), (at.x - at.v) * (at.f_x - at.f_w)
         p = (at.x - at.v) * q - (at.x - at.w) * r
         q = 2.0 * (q - r)

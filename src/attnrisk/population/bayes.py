@@ -8,9 +8,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from .._check import check_double_precision
 from .._results import Estimate
 from ..attention import Softmax
-from ..numerics.arrays import as_arrays, check_double_precision
+from ..numerics.arrays import as_arrays
 from ..numerics.laplace import log_complement, one_token, transform_nodes, transforms_at
 from ..numerics.qmc import across
 from ..numerics.rules import AbstractRule, panels, trapezoid, window_for

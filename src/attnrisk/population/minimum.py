@@ -19,8 +19,7 @@ from jaxtyping import Array, Float
 from .._check import LARGEST
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
-from ..numerics.arrays import check_double_precision
-from ..numerics.batch import group_by_shape, map_batch
+from ..numerics.batch import map_batch
 from ..numerics.brent import Bracket, bracket, minimise_scalar
 from ..numerics.newton import minimise_pair
 from ..numerics.qmc import across
@@ -96,20 +95,16 @@ def population_minima(
 
     Tasks of one shape (kind, number of lengths of the law, range of `k`) share compiled code and one call.
     """
-    check_double_precision()
     for task in tasks:
         check_problem(task, attention)
         check_one_head(task, attention)
     searches = [_Search(task, attention, seed) for task in tasks]
     unfinished = dict(enumerate(searches))
     while unfinished:
-        problems = [search.problem() for search in unfinished.values()]
-        places = list(unfinished)
-        for group in group_by_shape(problems):
-            found = map_batch(_run, [problems[at] for at in group])
-            for at, outcome in zip(group, found, strict=True):
-                if unfinished[places[at]].take(outcome):
-                    del unfinished[places[at]]
+        outcomes = map_batch(_run, [search.problem() for search in unfinished.values()])
+        for place, outcome in zip(list(unfinished), outcomes, strict=True):
+            if unfinished[place].take(outcome):
+                del unfinished[place]
     return [search.minimum() for search in searches]
 
 
@@ -219,7 +214,7 @@ def _search_length(problem: _Problem) -> _Outcome:
             jnp.where(scanning, now.at + 1, now.at + last),
             losses,
             brent,
-            (_where(here, profile, now.profiles[0]), profile),
+            (jax.tree.map(partial(jnp.where, here), profile, now.profiles[0]), profile),
         )
 
     empty = jax.eval_shape(lambda: problem.profile(first, lengths[0], bias))
@@ -231,10 +226,6 @@ def _search_length(problem: _Problem) -> _Outcome:
     if not alike:
         profiles = profiles[0], problem.profile(second, m_kk, bias)
     return _Outcome(m_kk, bias, profiles, problem.is_falling(end.losses), jnp.asarray(True))
-
-
-def _where(condition: Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
 def _search_pair(problem: _Problem) -> _Outcome:

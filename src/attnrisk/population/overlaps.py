@@ -155,7 +155,9 @@ def overlaps_of(vectors: Float[Array, "P n"], teachers: int = 2) -> Overlaps:
 
 def aligned(m_kk: Any, m_vv: Any = 1.0) -> Overlaps:
     """One head with `k = m_kk k*`, `v = m_vv v*`."""
-    return Overlaps(m_kk=m_kk, m_vv=m_vv, q_kk=m_kk**2, q_vv=m_vv**2)
+    traced = isinstance(m_kk, jnp.ndarray) or isinstance(m_vv, jnp.ndarray)
+    M = (jnp if traced else np).stack([m_kk, 0.0 * m_kk, 0.0 * m_vv, m_vv]).reshape(2, 2)
+    return Overlaps(M, M**2)
 
 
 def swapped(size: float = 1.0) -> Overlaps:

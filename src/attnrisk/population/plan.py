@@ -133,7 +133,7 @@ def by_kind(table: Mapping[Any, Any], task: Any, asked: str) -> Any:
 
 def steepest(task: AbstractTask, attention: AbstractAttention, aligned: bool) -> float:
     """The largest slope of scores in the teacher's field that can be integrated, for `k` along `k*` or for any."""
-    tabulated = _is_selected(task)
+    tabulated = isinstance(task, AbstractSelected)
     beyond_tables = aligned and isinstance(attention, AbstractKernel)
     return SHARPEST if tabulated and not beyond_tables else math.inf
 
@@ -145,8 +145,8 @@ def reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ..
     """
     first: tuple[float, ...] = ()
     if not attention.analytic:
-        first = (4.0,) if _is_selected(task) else (8.0,)
-    elif isinstance(attention, AbstractKernel) and attention.is_exponential:
+        first = (4.0,) if isinstance(task, AbstractSelected) else (8.0,)
+    elif isinstance(attention, AbstractKernel) and attention.exponential:
         first = tuple(reach for reach in (4.0, 8.0) if reach >= 1.5 * float(task.strength))[:1]
     match task, attention:
         case AbstractPlanted(), AbstractKernel():
@@ -172,24 +172,24 @@ def search_plan(
     task: AbstractTask, attention: AbstractAttention, reach: float, seed: int, light: bool = True
 ) -> SearchPlan:
     """For `k` along `k*` up to a length of `reach`; without light rules if they have failed."""
-    if not is_exact(task, attention):
+    if _method(task, attention) is None:
         searched = plan(task, attention, reach, seed=seed, randomisations=_SEARCHED_RANDOMISATIONS)
         return SearchPlan((searched, plan(task, attention, reach, seed=seed)), 1)
-    if light and attention.analytic and reach <= (STEEPEST if _is_selected(task) else SHARPEST):
+    if (
+        light
+        and attention.analytic
+        and reach <= (STEEPEST if isinstance(task, AbstractSelected) else SHARPEST)
+    ):
         first, second = (
             light_plan(task, attention, reach, 0.0, reach, _SEARCH_FINENESS, widened)
             for widened in (1.0, _WIDENED)
         )
         return SearchPlan((first, second), 0)
     # Beyond tables an integral takes seconds.
-    slow = _is_selected(task) and reach > STEEPEST and not math.isinf(task.strength)
+    slow = isinstance(task, AbstractSelected) and reach > STEEPEST and not math.isinf(task.strength)
     orders = (_ROUGH_ORDER, ORDERS[0]) if slow else ORDERS
     coarse, fine = (plan(task, attention, reach, order=order) for order in orders)
     return SearchPlan((coarse, fine), 1)
-
-
-def _is_selected(task: AbstractTask) -> bool:
-    return isinstance(task, AbstractSelected)
 
 
 def _method(task: AbstractTask, attention: AbstractAttention) -> Method | None:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from .._check import is_traced, refuse
+from .._check import check_double_precision, is_traced, refuse
 from .._results import Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
@@ -104,7 +104,8 @@ def compiled_profile(
 
 
 def check_problem(task: Any, attention: Any) -> None:
-    """Refuse what is no task or no attention."""
+    """Refuse what is no task or no attention, and to compute in single precision."""
+    check_double_precision()
     if not isinstance(task, AbstractTask):
         raise refuse("task", repr(task), "a task, such as SpikedSLR(nu=5.0, length=10)")
     if not isinstance(attention, AbstractAttention):

@@ -27,13 +27,9 @@ class AbstractTask(eqx.Module):
 
     name: eqx.AbstractClassVar[str]
     length: eqx.AbstractVar[LengthLaw]
+    features: ClassVar[int] = 1  # key directions of the teacher
     noise: eqx.AbstractVar[float]
     spread: eqx.AbstractVar[float]  # standard deviation of the relevant token's fields
-
-    @property
-    def features(self) -> int:
-        """How many key directions the teacher has."""
-        return 1
 
     @property
     def relevant_field(self) -> Any:

@@ -43,7 +43,7 @@ class FeatureSLR(AbstractNeedle):
         self.noise = real("noise", noise, minimum=0.0)
 
     @property
-    def features(self) -> int:
+    def features(self) -> int:  # type: ignore[override]
         return int(self.atoms.shape[1])
 
     @property

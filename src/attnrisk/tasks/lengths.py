@@ -134,7 +134,7 @@ def parse_lengths(text: str) -> LengthLaw:
 
 def as_law(length: Any) -> LengthLaw:
     """A `LengthLaw` from a law or a whole number."""
-    return length if isinstance(length, LengthLaw) else fixed(length)
+    return length if isinstance(length, LengthLaw) else LengthLaw([length], [1.0])
 
 
 def _few(values: np.ndarray) -> str:

@@ -13,7 +13,7 @@ from ...numerics.linalg import root
 from ...numerics.rules import AbstractRule
 from ...tasks import AbstractPlanted
 from ..conditionals import given_score
-from ..overlaps import Overlaps, aligned
+from ..overlaps import Overlaps
 from .base import AbstractEngine, Correlations
 
 
@@ -25,7 +25,9 @@ class PlantedKernel(AbstractEngine):
     def correlations(
         self, task: AbstractPlanted, attention: AbstractKernel, overlaps: Overlaps
     ) -> Correlations:
-        du, relevant, other = self._transforms(task, attention, overlaps, degree=2)
+        du, relevant, other = self._transforms(
+            task, attention, overlaps.m_kk, root(overlaps.q_kk), degree=2
+        )
         here, there = given_score(overlaps, task.shift, task.spread), given_score(overlaps)
         kept, value = 1.0 - relevant.lost[0], there.expect_value(other.first)
         alone, beside, between = (task.length.powers(other.log_kept, k, drop=1) for k in range(3))
@@ -42,7 +44,7 @@ class PlantedKernel(AbstractEngine):
         return Correlations(jnp.sum(du * label), jnp.sum(du * power))
 
     def profile(self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any) -> Correlations:
-        du, relevant, other = self._transforms(task, attention, aligned(m_kk), degree=0)
+        du, relevant, other = self._transforms(task, attention, m_kk, jnp.abs(m_kk), degree=0)
         kept = 1.0 - relevant.lost[0]
         alone, beside = (task.length.powers(other.log_kept, k, drop=1) for k in range(2))
         label = task.spread**2 * relevant.first[0] * alone
@@ -51,16 +53,17 @@ class PlantedKernel(AbstractEngine):
 
     def needle_missed(self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any) -> Array:
         """`E[Σ_{ℓ≠ε} σ_ℓ]` at `k = m_kk k*`: `1 − A` without the loss of digits where it is small."""
-        du, relevant, other = self._transforms(task, attention, aligned(m_kk), degree=0)
+        du, relevant, other = self._transforms(task, attention, m_kk, jnp.abs(m_kk), degree=0)
         beside = task.length.powers(other.log_kept, 1, drop=1)
         return jnp.sum(du * other.first[0] * (1.0 - relevant.lost[0]) * beside)
 
     def _transforms(
-        self, task: AbstractPlanted, attention: AbstractKernel, overlaps: Overlaps, degree: int
+        self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any, scale: Any, degree: int
     ) -> tuple[Float[Array, " u"], OneToken, OneToken]:
-        """The measure in `u`, and the transforms of the relevant token and of any other."""
-        deviation, bias = root(overlaps.q_kk), attention.bias
-        tokens = (bias + overlaps.m_kk * task.shift, task.spread * deviation), (bias, deviation)
+        """The measure in `u`, and the transforms of the relevant token and of any other, for scores of deviation
+        `scale`."""
+        bias = attention.bias
+        tokens = (bias + m_kk * task.shift, task.spread * scale), (bias, scale)
         u, du = transform_nodes(attention, tokens, task.length.longest, self.rule)
         relevant, other = (one_token(attention, m, d, u, self.rule, degree) for m, d in tokens)
         return du, relevant, other
