@@ -196,7 +196,8 @@ def _panel(task: AbstractTask, answer: Answer, optimum: OptimalAsymptotics) -> R
 def _result(found: ERMAsymptotics) -> str:
     if found.converged:
         return f"converged (start: {found.start})"
-    return f"{_UNCONVERGED}: {found.result}, still moving by {found.residual:.1g} a step"
+    why = found.result.removeprefix("not converged: ")
+    return f"{_UNCONVERGED}: {why}, still moving by {found.residual:.1g} a step"
 
 
 def _table(
@@ -225,4 +226,5 @@ def _table(
 
 def _mark(found: ERMAsymptotics) -> str:
     """The result, with a sign where it is not to be trusted."""
-    return "! " * (not found.converged) + found.result + " *" * bool(found.warning)
+    short = found.result.split(":")[0]
+    return "! " * (not found.converged) + short + " *" * bool(found.warning)
