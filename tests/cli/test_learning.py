@@ -126,7 +126,7 @@ class TestErm:
         out = run("erm", "--alpha", "2", "--attention", "linear,softmax,erf").out
         lines = [line.split() for line in out.splitlines() if " ± 0.001" in line]
         assert [words[0] for words in lines] == ["softmax", "linear", "erf"]
-        assert [" ".join(words[7:]) for words in lines] == ["converged", *["! not converged *"] * 2]
+        assert [" ".join(words[7:]) for words in lines] == ["converged", *["! stopped *"] * 2]
         assert "! NOT CONVERGED" in out
         assert "* replica symmetry is unstable" in " ".join(out.split())
         assert "(best possible)" in out

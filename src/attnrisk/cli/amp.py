@@ -100,8 +100,9 @@ def amp(
         print_json(_fields(answer) | {"seed": int(seed)})
     else:
         print_rich(_table(answer))
-    if fit.result.startswith("interrupted"):
-        typer.echo(f"Message passing was {fit.result}: these are its estimates so far", err=True)
+    if fit.result == "interrupted":
+        told = f"Message passing was interrupted after {fit.iterations} steps"
+        typer.echo(f"{told}: these are its estimates so far", err=True)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -161,8 +162,7 @@ def _table(answer: Answer) -> RenderableType:
         rows.add_row(name, measured, expected, with_error(theory, _DIGITS), difference)
     unsure = "" if limit.converged else f"\n! at large D: {limit.result}"
     mark = "" if fit.converged else "! NOT CONVERGED: "
-    told = (
-        f"{mark}{fit.result} ({fit.iterations} steps from {answer.start}, {answer.seconds:.3g} s)"
-    )
+    why = fit.result.removeprefix("not converged: ")
+    told = f"{mark}{why} ({fit.iterations} steps from {answer.start}, {answer.seconds:.3g} s)"
     rows.caption, rows.caption_justify = told + unsure, "left"
     return rows

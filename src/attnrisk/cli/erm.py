@@ -226,5 +226,4 @@ def _table(
 
 def _mark(found: ERMAsymptotics) -> str:
     """The result, with a sign where it is not to be trusted."""
-    short = found.result.split(":")[0]
-    return "! " * (not found.converged) + short + " *" * bool(found.warning)
+    return ("converged" if found.converged else "! stopped") + " *" * bool(found.warning)
