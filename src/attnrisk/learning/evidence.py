@@ -31,19 +31,19 @@ class Evidence(NamedTuple):
     found: Any
 
 
-class Knowledge(NamedTuple):
+class Uncertainty(NamedTuple):
     """`q_k`, `q_v`, what they leave unknown of `k`, and the variance of a label given its field."""
 
     q_k: Any
     q_v: Any
-    left_k: Any
+    unknown_k: Any
     label_variance: Any
 
 
-def knowledge(depth: Float[Array, "2"], noise: Any) -> Knowledge:
+def uncertainty(depth: Float[Array, "2"], noise: Any) -> Uncertainty:
     """The overlaps at a depth."""
     q, left = -jnp.expm1(-depth), jnp.exp(-depth)
-    return Knowledge(q[0], q[1], left[0], noise**2 + left[1])
+    return Uncertainty(q[0], q[1], left[0], noise**2 + left[1])
 
 
 class _Sample(NamedTuple):
@@ -62,22 +62,22 @@ class _Sample(NamedTuple):
 
 def evidence(task: AbstractSamplable, depth: Float[Array, "2"], points: Points) -> Evidence:
     """The evidence per randomisation, averaged over its points, the locations they visit and the sign of the noise."""
-    known = knowledge(depth, task.noise)
-    location = task.location_given(known.left_k)
+    given = uncertainty(depth, task.noise)
+    location = task.location_given(given.unknown_k)
     longest = points.normals.shape[-1] // 2
     count = location.visited(longest)
     # Where many locations are visited the law of the location takes most of the time, and two labels for each nearly
     # halve the error.
     signs = jnp.array([1.0, -1.0])[: min(count, 2)]
-    log_height = -jnp.log(2 * np.pi * known.label_variance) / 2
+    log_height = -jnp.log(2 * np.pi * given.label_variance) / 2
 
     def at_point(length: Array, uniforms: Array, normals: Array) -> _Sample:
         fields, values, noise = normals[:longest], normals[longest:-1], normals[-1]
         shift = jnp.outer(task.draw_shift(uniforms), jnp.eye(longest)[0])
-        means = jnp.sqrt(known.q_k) * fields + known.q_k * shift
+        means = jnp.sqrt(given.q_k) * fields + given.q_k * shift
         weights = location.weigh(means, jnp.arange(longest) < length)
         law, chance = jax.nn.softmax(weights.log), jax.nn.softmax(weights.log[:count])
-        apart = jnp.sqrt(known.q_v / known.label_variance) * (values[:count, None] - values)
+        apart = jnp.sqrt(given.q_v / given.label_variance) * (values[:count, None] - values)
 
         def labelled(noise: Array) -> _Sample:
             square = (apart + noise) ** 2
@@ -85,7 +85,7 @@ def evidence(task: AbstractSamplable, depth: Float[Array, "2"], points: Points) 
             probability = found.probability
             return _Sample(
                 chance @ jnp.sum(found.score**2, (1, 2)),
-                chance @ jnp.sum(probability**2 * square, 1) / known.label_variance,
+                chance @ jnp.sum(probability**2 * square, 1) / given.label_variance,
                 chance @ found.log_evidence + log_height,
                 jnp.sum(law**2),
                 chance @ jnp.sum(probability**2, 1),
@@ -97,6 +97,6 @@ def evidence(task: AbstractSamplable, depth: Float[Array, "2"], points: Points) 
     means = jax.lax.map(lambda each: jax.tree.map(jnp.mean, jax.vmap(at_point)(*each)), points)
     # By the Nishimori identity the excess has mean zero. Weighted as below it cancels the noise of the signal both
     # where the location is known and where all locations are equally likely.
-    signal_v = means.signal_v - means.certainty * means.excess / known.label_variance
+    signal_v = means.signal_v - means.certainty * means.excess / given.label_variance
     log_evidence = means.log_evidence + means.excess / 2
     return Evidence(means.signal_k, signal_v, log_evidence, means.found)

@@ -20,7 +20,7 @@ from .._results import ErrorKind, Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
 from ..tasks import AbstractSamplable, AbstractTask
-from .evidence import Evidence, Points, evidence, knowledge
+from .evidence import Evidence, Points, evidence, uncertainty
 from .fixed_point import Iteration, find_fixed_point
 from .scope import LIMITS, optimisable
 
@@ -317,7 +317,7 @@ def outcome(task: AbstractTask, alpha: Any, depth: Float[Array, "2"], seen: Evid
     With `q̂ = q/(1−q)` the free entropy is `½Σ(q + log(1−q)) + α E[log Z]`, a function of `q` alone, stationary at
     the fixed points.
     """
-    known, (q_hat_k, q_hat_v) = knowledge(depth, task.noise), jnp.expm1(depth)
-    entropy = (known.q_k + known.q_v - jnp.sum(depth)) / 2 + alpha * seen.log_evidence
-    risk = known.label_variance + known.q_v * (1.0 - seen.found)
-    return Outcome(*jnp.broadcast_arrays(known.q_k, known.q_v, q_hat_k, q_hat_v, entropy, risk))
+    given, (q_hat_k, q_hat_v) = uncertainty(depth, task.noise), jnp.expm1(depth)
+    entropy = (given.q_k + given.q_v - jnp.sum(depth)) / 2 + alpha * seen.log_evidence
+    risk = given.label_variance + given.q_v * (1.0 - seen.found)
+    return Outcome(*jnp.broadcast_arrays(given.q_k, given.q_v, q_hat_k, q_hat_v, entropy, risk))

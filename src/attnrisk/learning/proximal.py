@@ -96,11 +96,11 @@ def _descend_roughly(
         return jax.value_and_grad(residual, 1)(attention, chi, sample, response)
 
     def step(_: int, at: _Rough) -> _Rough:
-        pull = _apply(response.stiffness, at.chi - sample.keys)
-        downhill = -(at.residual * at.slope + pull)
-        loose = _apply(response.k, at.slope)
-        across = jnp.sum(loose * downhill) / (1.0 + at.damping + jnp.sum(loose * at.slope))
-        move = (_apply(response.k, downhill) - across * loose) / (1.0 + at.damping)
+        away, loose = at.chi - sample.keys, _apply(response.k, at.slope)
+        bend = jnp.sum(at.slope * loose)
+        kept = 1.0 + at.damping
+        across = (at.residual * bend + jnp.sum(at.slope * away)) / (kept + bend)
+        move = ((across - at.residual) * loose - away) / kept
         move *= jnp.minimum(1.0, _LONGEST_STEP / (jnp.max(jnp.abs(move)) + 1e-30))
         ahead = at.chi + move
         there = _Rough(ahead, *look(ahead), at.damping / 10.0)
