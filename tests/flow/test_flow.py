@@ -226,7 +226,8 @@ def test_three_vectors_move_as_the_matrix_equations_say():
 
 
 def test_two_heads_flow_through_random_points():
-    """Two heads, where the task needs one, end along `k*`, at the risk of the one."""
+    """Two heads, where the task needs one, end at the risk of the one. What each does is not determined by the points:
+    the risk hardly changes when one grows and the other shrinks."""
     task, attention = ar.SpikedSLR(2.0, 3), _TwoHeads()
     start = jax.tree.map(lambda leaf: leaf[0], ar.random_starts(jax.random.key(1), 1, keys=2))
     flow = ar.gradient_flow(task, attention, start, [0.0, 1.0, 1e4], tolerance=1e-4, accuracy=1e-2)
@@ -235,7 +236,7 @@ def test_two_heads_flow_through_random_points():
     bayes = float(ar.bayes_risk(task).value)
     assert abs(float(flow.end_risk.value) - bayes) < 5 * float(flow.end_risk.error) < 0.02
     assert np.all(np.diff(flow.risk.value) < 0)
-    assert np.all(flow.end.M[:2, 0] > 0.99 * np.sqrt(np.diag(flow.end.Q)[:2]))
+    np.testing.assert_allclose(flow.end.M[2], [0.0, 1.0], atol=0.01)
     record = ar.record(flow)
     assert record["result"] == "converged"
     assert record["end_risk_error"] == float(flow.end_risk.error)

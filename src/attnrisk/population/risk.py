@@ -12,7 +12,7 @@ from .._results import Estimate
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
 from ..numerics.arrays import as_arrays
 from ..numerics.gaussian import AnyRule, Rule, rounded_up, rule_for, trapezoid_for
-from ..numerics.qmc import across
+from ..numerics.qmc import across, sobol
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, AbstractWeighted
 from . import general, planted, selected
 from .correlations import Correlations
@@ -67,7 +67,7 @@ def plan(
     """
     if attention.keys > 1:  # TEMPORARY: dropped at the merge
         size = (task.features + attention.keys + 2) * int(task.length.longest)
-        return Plan(Rule(), points=(general.sobol(size, 12, randomisations, seed),))
+        return Plan(Rule(), points=(sobol(size, 12, randomisations, seed),))
     if not is_exact(task, attention):
         return Plan(Rule(), points=general.draw(task, seed, randomisations))
     vanishes = isinstance(attention, AbstractKernel) and attention.vanishes
