@@ -226,7 +226,8 @@ def test_three_vectors_move_as_the_matrix_equations_say():
 
 
 def test_two_heads_flow_through_random_points():
-    """Two heads that the task does not need end along `k*`, with the average of the one."""
+    """Two heads, where the task needs one, end at the risk of the one. What each does is not determined by the points:
+    the risk hardly changes when one grows and the other shrinks."""
     task, attention = ar.SpikedSLR(2.0, 3), _TwoHeads()
     start = jax.tree.map(lambda leaf: leaf[0], ar.random_starts(jax.random.key(1), 1, keys=2))
     flow = ar.gradient_flow(task, attention, start, [0.0, 1.0, 1e4], tolerance=1e-4, accuracy=1e-2)
@@ -238,7 +239,6 @@ def test_two_heads_flow_through_random_points():
     # Random points leave the overlap as uncertain as their error of the risk.
     average = ar.population_risk(task, ar.Softmax(), ar.aligned(float(np.mean(flow.end.M[:2, 0]))))
     assert float(average) - bayes < 5 * float(flow.end_risk.error)
-    assert flow.end.Q[1, 0] > 0.99 * np.sqrt(flow.end.Q[0, 0] * flow.end.Q[1, 1])
     record = ar.record(flow)
     assert record["result"] == "converged"
     assert record["end_risk_error"] == float(flow.end_risk.error)

@@ -20,8 +20,8 @@ from .engines import PlantedKernel
 from .plan import ORDERS, by_kind, weighted_engine
 from .risk import ROUNDING, compared
 
-# Where equal steps of NumPy's arrays take some hundredths of a second: scales of the fields, and lengths of the law.
-_MODERATE, _FEW_LENGTHS = 8.0, 64
+# Where equal steps of NumPy's arrays take some tenths of a second: scales of the fields, and lengths of the law.
+_MODERATE, _FEW_LENGTHS = 20.0, 64
 _FINENESS = 1.6, 2.0
 
 
