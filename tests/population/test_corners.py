@@ -139,9 +139,6 @@ def test_a_search_of_the_manifold_alone_says_so():
         assert abs(float(found.risk) - 1.263907929) < 1e-8
 
 
-_ROUNDING = 1e-13  # of the plain sums below, over some thousands of nodes
-
-
 # The Bayes risk of long sequences: the chance that `c_ν χ* + Gumbel` is not the largest at the relevant token.
 
 
