@@ -12,8 +12,8 @@ from markdown.extensions.toc import slugify
 from math_core import LatexToMathML
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\[(\[](.*?)\\[)\]]\s*</\1>', re.DOTALL)
-_HEADING = re.compile(r"^##+ ((\d(?:\.\d)?)\.? .*)$", re.MULTILINE)
-_SECTIONS = re.compile(r"\bsections? \d(?:\.\d)?(?:(?:,| and| to) \d(?:\.\d)?)*")
+_HEADING = re.compile(r"^##+ ((\d+(?:\.\d)?)\.? .*)$", re.MULTILINE)
+_SECTIONS = re.compile(r"\bsections? \d+(?:\.\d)?(?:(?:,| and| to) \d+(?:\.\d)?)*")
 
 _converter = LatexToMathML()
 
@@ -42,4 +42,4 @@ def _linked(content: str, addresses: dict[str, str]) -> str:
     def link(number: re.Match[str]) -> str:
         return f'<a href="../theory.html#{addresses[number[0]]}">{number[0]}</a>'
 
-    return _SECTIONS.sub(lambda found: re.sub(r"\d(?:\.\d)?", link, found[0]), content)
+    return _SECTIONS.sub(lambda found: re.sub(r"\d+(?:\.\d)?", link, found[0]), content)
