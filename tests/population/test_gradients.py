@@ -97,3 +97,13 @@ def test_gradient_in_the_matrices():
         ends = [ar.Overlaps(**(at.as_dict() | {name: number + s * STEP})) for s in (1, -1)]
         central = (value(ends[0]) - value(ends[1])) / (2 * STEP)
         np.testing.assert_allclose(getattr(found, name), central, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["erf", "elementwise-relu"])
+def test_inside_jit_the_noise_may_be_anything(name):
+    """Where overlaps are not known, nothing may be assumed of what a field leaves of a score."""
+    task, attention = ar.MaxSLR(2.0, 3), ar.get_attention(name)
+    overlaps = ar.Overlaps(m_kk=6.0, m_vv=0.7, q_kk=36.0 + 1e-4, q_vv=0.9)
+    exact = ar.population_risk(task, attention, overlaps)
+    traced = jax.jit(lambda o: ar.population_risk(task, attention, o).value)(overlaps)
+    np.testing.assert_allclose(traced, exact.value, rtol=1e-7)

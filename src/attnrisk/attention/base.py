@@ -36,7 +36,7 @@ class AbstractAttention(eqx.Module):
 
     def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
         """The total weight of each token from the scores of each key vector."""
-        return self(scores[0], mask)
+        return self(jnp.squeeze(scores, 0), mask)  # an index would be a scatter in its derivative
 
     @property
     def takes_mask(self) -> bool:

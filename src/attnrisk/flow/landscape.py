@@ -208,12 +208,13 @@ def basins(
     """Where gradient flow goes from random starts of a given size."""
     from .integration import Settings, follow
 
-    starts = random_starts(key, runs, size, attention.keys, task.features)
+    best = population_minimum(task, attention).risk
+    starts = random_starts(key, runs, size)
     problem = Problem(task, attention)
     ends = follow(problem, starts, _LONG_TIMES[-1:], Settings(*_ROUGH))
     risks, _ = problem.values(ends.state)
     # From there no flow leads on, at rest or not.
-    same = _is_same(risks, population_minimum(task, attention).risk, _ROUGHLY_SAME_RISK)
+    same = _is_same(risks, best, _ROUGHLY_SAME_RISK)
     converged = ends.result == Result.CONVERGED
     matched, mismatched = int(same.sum()), int((converged & ~same).sum())
     return Basins(matched, mismatched, runs - matched - mismatched, risks.value)

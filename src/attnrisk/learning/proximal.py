@@ -6,7 +6,6 @@
 minima.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -178,7 +177,7 @@ def _moves(
         at = jax.vmap(lambda move: energy(attention, sample.keys + move, sample, response))
         return moves[jnp.argmin(at(moves))]
 
-    groups = _DIRECTIONS.get(attention.family, _comparing)(attention, sample)
+    groups = (_comparing if attention.compares_tokens else _separate)(attention, sample)
     heads = jnp.eye(len(sample.keys))[:, None, None, :, None]
     directions = heads * groups[:, :, None]  # those of each head alone
     return jax.vmap(best)(directions.reshape(-1, groups.shape[1], *sample.keys.shape))
@@ -200,11 +199,6 @@ def _comparing(attention: AbstractAttention, sample: Sample) -> Directions:
     heaviest = jax.nn.one_hot(jnp.argmax(others, 1), len(one))
     up = jnp.concatenate([one, (one - heaviest) / 2.0])
     return jnp.stack([up, -up], 1)
-
-
-_DIRECTIONS: dict[str, Callable[[AbstractAttention, Sample], Directions]] = {
-    "element-wise": _separate
-}
 
 
 def follow(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:

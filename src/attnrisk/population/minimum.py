@@ -209,7 +209,7 @@ def _search_length(problem: _Problem) -> _Outcome:
             updated,
             now.brent,
         )
-        here = scanning & (loss <= jnp.min(losses)) | ~scanning & moved
+        here = jnp.where(scanning, brent.x == m_kk, moved)
         return _Scan(
             jnp.where(scanning, now.at + 1, now.at + last),
             losses,
@@ -362,7 +362,7 @@ class _Search:
         variance, (a, b) = float(self.task.label_variance), profiles[self.plan.value]
         m_vv = float(np.mean(a) / np.mean(b))
         if not is_exact(self.task, self.attention):
-            # At fixed v the risk is linear in A and B, so that its mean over randomisations is unbiased.
+            # At fixed v the risk is linear in A and B. That v is tuned on the same points biases it to second order.
             return across(variance - 2.0 * m_vv * a + m_vv**2 * b), m_vv
         other = variance - _explained(profiles[1 - self.plan.value])
         risk = compared(other, variance - float(a**2 / b))

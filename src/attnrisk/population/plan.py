@@ -61,11 +61,12 @@ _SEARCHED_RANDOMISATIONS = 4
 
 class Range(NamedTuple):
     """Scores that a plan serves: their standard deviation, what a teacher field leaves of it, and by how much a score
-    changes per unit of its teacher field, each at most so much."""
+    changes per unit of its teacher field, each at most so much; and the least that a field leaves."""
 
     scale: float
     noise: float
     slope: float
+    least_noise: float = 0.0
 
 
 class Method(NamedTuple):
@@ -86,12 +87,14 @@ def plan(
     seed: int = 0,
     randomisations: int = RANDOMISATIONS,
 ) -> AbstractEngine:
-    """An engine of full accuracy for scores within a `Range`; by default for `k` along `k*`."""
+    """An engine of full accuracy for scores of this `Range`, whose noise is known; by default for `k` along `k*`."""
     method = _method(task, attention)
     if method is None:
         kind = SobolScores if isinstance(task, AbstractNeedle) else SobolFields
+        if isinstance(task, AbstractWeighted):
+            weighted_engine(task, seed)  # which refuses a weight whose mean is not one
         return kind(draw_points(kind, task, attention.keys, seed, randomisations))
-    within = Range(scale, noise, scale if slope is None else slope)
+    within = Range(scale, noise, scale if slope is None else slope, noise)
     return method.with_panels(task, attention, within, order)
 
 
@@ -264,15 +267,15 @@ def _selected_kernel_panels(
         grades = grades_for(edges[-1] * within.scale)
         sharp = TransitionPanels(edges, transform_edges, order, grades, pinch)
         return SharpSelectedKernel(sharp, hard=math.isinf(sharpness))
-    blur = within.slope / within.noise if within.noise > 0 else math.inf
-    needed = within.slope / max(1.0, within.noise)
+    blur = within.slope / within.least_noise if within.least_noise > 0 else math.inf
+    needed = within.slope / max(1.0, within.least_noise)
     pinch_growth = 0.0
     if attention.vanishes and blur <= _BLURRED:
         needed = max(needed, 2.0 * blur)
     elif attention.vanishes:
         # A kink at zero looks the same on every scale; one blurred by noise is smooth on no larger scale than its
         # distance.
-        pinch_growth = 4.0 if math.isinf(blur) else 2.8
+        pinch_growth = 4.0 if within.noise == 0.0 else 2.8
     table = panel_selection(sharpness, longest, order, _cells(needed), pinch_growth)
     return SelectedKernel(rule, rule, table)
 
@@ -295,7 +298,7 @@ def _selected_elementwise_panels(
     task: AbstractSelected, attention: AbstractElementwise, within: Range, order: int
 ) -> SelectedElementwise:
     longest, sharpness = int(task.length.longest), float(task.sharpness)
-    needed = within.slope / max(1.0, within.noise)
+    needed = within.slope / max(1.0, within.least_noise)
     table = panel_selection(sharpness, longest, order, _cells(needed))
     rule = panels(within.scale, longest, order)
     return SelectedElementwise(rule, table.fields, table.relevant(task.length), table.mass)
@@ -314,7 +317,7 @@ def _selected_elementwise_light(
         table = light_selection(sharpness, int(longest), within.slope, fineness, widened)
         return SelectedElementwise(rule, table.fields, table.relevant(task.length), table.mass)
     # The largest of many fields has a law of width 1/√(2 log L), which equal steps have to resolve.
-    sharp = max(within.slope / max(1.0, within.noise), math.sqrt(2.0 * math.log(longest)) / 1.5)
+    sharp = max(within.slope, math.sqrt(2.0 * math.log(longest)) / 1.5)
     x, mass = equal_steps(0.5 / fineness / max(sharp, 1.0), longest)
     x, mass = widened * x, widened * mass * np.exp(-0.5 * x**2 * (widened**2 - 1.0))
     return SelectedElementwise(rule, x, mass * relevance(task, x, fineness), mass)

@@ -12,10 +12,10 @@ from .._results import Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import across
-from ..tasks import AbstractTask, AbstractWeighted
+from ..tasks import AbstractTask
 from .engines import AbstractEngine
 from .overlaps import Overlaps
-from .plan import ORDERS, is_exact, plan, steepest, weighted_engine
+from .plan import ORDERS, is_exact, plan, steepest
 
 # The finer rule is far better where convergence is geometric, but little better at a kink.
 _CAUTION = 2.0
@@ -37,16 +37,12 @@ def population_risk(
     """
     check_problem(task, attention)
     _check_overlaps(task, attention, overlaps)
-    if isinstance(task, AbstractWeighted):
-        weighted_engine(task, seed)
     if not is_exact(task, attention):
         engine = plan(task, attention, _ANY_SCALE, seed=seed)
         return across(compiled_risk(*as_arrays((engine, task, attention, overlaps))))
     here = jax.lax.stop_gradient(overlaps)  # under `jax.grad` alone these are numbers
     if any(is_traced(leaf) for leaf in jax.tree.leaves(here)):
-        return _by_two_orders(
-            task, attention, overlaps, _ANY_SCALE, _MODERATE_SLOPE, _MODERATE_SLOPE
-        )
+        return _by_two_orders(task, attention, overlaps, _ANY_SCALE, _LEAST_NOISE, _MODERATE_SLOPE)
     traced = any(is_traced(leaf) for leaf in jax.tree.leaves(overlaps))
     aligned = is_aligned(here) and not traced
     scale, slope = math.sqrt(float(here.q_kk)), abs(float(here.m_kk))
@@ -57,7 +53,7 @@ def population_risk(
         return _by_two_orders(task, attention, overlaps, scale, noise, slope, aligned)
     if traced:
         raise refuse("m_kk", f"{slope:g}", f"at most {longest:g} where it is differentiated")
-    lengths = longest / slope / np.sqrt(2.0) ** np.arange(5)
+    lengths = steepest(task, attention, aligned) / slope / np.sqrt(2.0) ** np.arange(5)
     return extrapolate(
         lengths,
         [population_risk(task, attention, overlaps.stretched(each)) for each in lengths],
@@ -159,4 +155,5 @@ def extrapolate(lengths: np.ndarray, estimates: list[Estimate], target: float) -
     fine, coarse = weights(nodes), weights(nodes[:-1])
     value = float(fine @ values)
     step = abs(value - float(coarse @ values[:-1]))
-    return Estimate(value, _CAUTION * step + float(np.abs(fine) @ errors))
+    error = _CAUTION * step + float(np.abs(fine) @ errors)
+    return Estimate(value, error, estimates[0].kind)

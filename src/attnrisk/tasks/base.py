@@ -54,12 +54,9 @@ class AbstractTask(eqx.Module):
     def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
         """`log E_ε[g(ε, χ)]`, the density of the fields over that of Gaussian ones."""
 
-    def posterior(
-        self, chi: Float[Array, " L"], mask: Bool[Array, " L"] | None = None
-    ) -> Float[Array, " L"]:
-        """The law of the location given the teacher fields of the tokens that there are."""
-        log_odds = self.log_odds(chi)
-        return jax.nn.softmax(log_odds if mask is None else jnp.where(mask, log_odds, -jnp.inf))
+    def posterior(self, chi: Float[Array, " L"]) -> Float[Array, " L"]:
+        """The law of the location given the teacher key-fields."""
+        return jax.nn.softmax(self.log_odds(chi))
 
     def __repr__(self) -> str:
         values = {field.name: getattr(self, field.name) for field in fields(self)}

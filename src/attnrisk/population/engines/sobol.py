@@ -24,6 +24,7 @@ from .base import AbstractEngine, Correlations
 
 LONGEST = 4096
 MOST_LENGTHS = 64
+_MOST_COORDINATES = 21201  # of Sobol points in SciPy
 RANDOMISATIONS = 16
 _MOST_POINTS, _MOST_NUMBERS = 14, 24  # powers of two: points a randomisation, and numbers in all
 
@@ -194,6 +195,9 @@ def draw_points(
     points = []
     for length in law.lengths:
         dimension = engine.dimension(task, keys, int(length))
+        if dimension > _MOST_COORDINATES:
+            allowed = f"such that a sequence has at most {_MOST_COORDINATES} random coordinates"
+            raise refuse("length", str(law), f"{allowed}, not {dimension} with {keys} keys")
         room = _MOST_NUMBERS - int(np.ceil(np.log2(RANDOMISATIONS * dimension)))
         points.append(sobol(dimension, min(_MOST_POINTS, room), randomisations, seed))
     return tuple(points)
