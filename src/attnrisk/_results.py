@@ -44,6 +44,9 @@ class Estimate(eqx.Module):
         digits = min(14, max(1, 1 - math.floor(math.log10(error))))
         return f"{value:.{digits}f} ± {error:.1g}"
 
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec) if spec else str(self)
+
     def __neg__(self) -> "Estimate":
         return Estimate(-self.value, self.error, self.kind)
 

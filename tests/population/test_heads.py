@@ -76,3 +76,36 @@ def test_shapes_are_checked():
         ar.population_minimum(ar.SpikedSLR(4.0, 3), ar.Heads(ar.Softmax(), count=2))
     with pytest.raises(ValueError, match="one of a single feature"):
         ar.population_minimum(TASK, ar.Softmax())
+
+
+BAD_MATRICES = {
+    "nan": (np.zeros((2, 2)), np.full((2, 2), np.nan)),
+    "complex": (np.zeros((2, 2)), 1j * np.eye(2)),
+    "words": ("a", np.eye(2)),
+    "asymmetric": (np.zeros((2, 2)), [[1.0, 0.5], [0.0, 1.0]]),
+    "empty": (np.zeros((0, 0)), np.zeros((0, 0))),
+    "shapes": (np.zeros((2, 3)), np.eye(3)),
+    "residual": (2.0 * np.eye(2), np.eye(2)),
+}
+
+
+@pytest.mark.parametrize("matrices", BAD_MATRICES.values(), ids=BAD_MATRICES)
+def test_matrices_that_are_no_overlaps_are_refused(matrices):
+    with pytest.raises(ValueError, match="not allowed"):
+        ar.Overlaps(*matrices)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda task, softmax: ar.gradient_flow(task, softmax, None),
+        lambda task, softmax: ar.gradient_flow(task, "softmax", ar.aligned(1.0)),
+        lambda task, softmax: ar.erm_asymptotics(task, "softmax", 4.0, ar.Ridge(1.0, 1.0)),
+        lambda task, softmax: ar.erm_asymptotics(task, softmax, 4.0, None),
+        lambda task, softmax: ar.optimal_asymptotics(None, 1.1),
+        lambda task, softmax: ar.sample("spiked", jax.random.key(0), 10, 3),
+    ],
+)
+def test_what_is_no_task_attention_or_ridge_is_refused(call):
+    with pytest.raises(ValueError, match="not allowed"):
+        call(ar.SpikedSLR(2.0, 3), ar.Softmax())

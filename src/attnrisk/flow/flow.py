@@ -11,6 +11,7 @@ from .._check import real, refuse, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..population.overlaps import Overlaps, overlaps_of, swapped, vectors_of
+from ..population.risk import check_problem
 from ..tasks import AbstractTask
 from .state import Problem
 
@@ -77,11 +78,14 @@ def gradient_flow(
 ) -> Flow:
     """Follow the flow from `start`, which may have a batch axis, until the gradient on the student vectors has a norm
     below `tolerance` or the last of `times` is reached. `accuracy` is relative, per step."""
-    from .integration import (
+    from .integration import (  # with diffrax, a third of a second that only flows pay
         Settings,
         follow,
-    )  # with diffrax, a third of a second that only flows pay
+    )
 
+    check_problem(task, attention)
+    if not isinstance(start, Overlaps):
+        raise refuse("start", repr(start), "of type Overlaps")
     read = np.atleast_1d(np.asarray(times, float))
     finite = read.size and read.ndim == 1 and np.all(np.isfinite(read))
     if not finite or read[0] < 0 or np.any(np.diff(read) <= 0):

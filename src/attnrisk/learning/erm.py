@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import real
+from .._check import real, refuse
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
@@ -56,6 +56,8 @@ def erm_asymptotics(
     """
     alpha = float(real("alpha", alpha, above=0.0))
     problem = Problem.of(task, attention, log2_points, seed)
+    if not isinstance(ridge, Ridge):
+        raise refuse("ridge", repr(ridge), "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     found = [problem.find_fixed_point(alpha, ridge, start) for start in problem.starts(ridge)]
     best, *rivals = map(problem.report, distinct(found))
     return replace(best, rivals=tuple(rivals))

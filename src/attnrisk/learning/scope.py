@@ -44,7 +44,8 @@ def optimisable(task: AbstractTask, asked: str = "the Bayes optimum") -> Abstrac
 
 def _covered(task: AbstractTask, limit: str, asked: str) -> Any:
     if type(task) not in LIMITS:
-        raise refuse("task", task.name, f"spiked or max: there are no equations for {asked} else")
+        given = task.name if isinstance(task, AbstractTask) else repr(task)
+        raise refuse("task", given, f"spiked or max, the tasks with equations for {asked}")
     if task.spread != 1.0:
         allowed = f"1 for {asked}: with another, the norm of a token gives its location away"
         raise refuse("spread", f"{task.spread:g}", allowed)
@@ -56,6 +57,8 @@ def _covered(task: AbstractTask, limit: str, asked: str) -> Any:
 
 def learner(attention: AbstractAttention) -> AbstractAttention:
     """The attention, if a ridge on `k` leaves it a minimum."""
+    if not isinstance(attention, AbstractAttention):
+        raise refuse("attention", repr(attention), "an attention, such as Softmax()")
     if attention.is_scale_sensitive:
         return attention
     allowed = (

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import refuse
+from .._check import check_double_precision, refuse
 from .._results import Estimate
 from ..attention import AbstractAttention, Softmax
 from ..numerics.arrays import as_arrays
@@ -179,5 +179,6 @@ def _log_kept(rule: AbstractRule, sharpness: Array, u: Float[Array, " u"]) -> Ar
 
 
 def _check_spread(task: AbstractTask) -> None:
+    check_double_precision()
     if isinstance(task, AbstractTask) and task.spread != 1.0:
         raise refuse("spread", f"{task.spread:g}", "1 for this formula")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import Refusal, is_traced, real, refuse
+from .._check import LARGEST, Refusal, is_traced, real, refuse
 from ..numerics.linalg import cholesky
 
 # Of each name, the matrix, the row and the column; of `Q` the lower triangle is read.
@@ -51,14 +51,19 @@ class Overlaps(eqx.Module):
     def __check_init__(self) -> None:
         M, Q = self.M, self.Q
         shapes = np.shape(M), np.shape(Q)
-        if len(shapes[0]) < 2 or shapes[1] != (*shapes[0][:-1], shapes[0][-2]):
-            raise refuse(
-                "overlaps", f"(shapes {shapes[0]} and {shapes[1]})", "of shapes P×T and P×P"
-            )
+        few = min((*shapes[0][-2:], 2)) < 2
+        if len(shapes[0]) < 2 or few or shapes[1] != (*shapes[0][:-1], shapes[0][-2]):
+            allowed = "of shapes P×T and P×P, with two vectors or more each"
+            raise refuse("overlaps", f"(shapes {shapes[0]} and {shapes[1]})", allowed)
         if is_traced(M) or is_traced(Q):
             return
-        largest = max(float(np.max(np.abs(each), initial=0.0)) for each in (M, Q))
-        real("overlaps", largest)
+        for name, matrix in (("M", M), ("Q", Q)):
+            if np.iscomplexobj(matrix) or not np.all(np.abs(matrix) <= LARGEST):
+                raise refuse(
+                    name, np.asarray(matrix).tolist(), f"of real numbers up to {LARGEST:g}"
+                )
+        if not np.allclose(Q, np.swapaxes(Q, -1, -2), rtol=_VALID, atol=_VALID):
+            raise refuse("Q", np.asarray(Q).tolist(), "symmetric")
         lowest = float(np.min(np.linalg.eigvalsh(self.residual), initial=0.0))
         if lowest < -_VALID * max(1.0, float(np.max(Q, initial=0.0))):
             raise Refusal(
@@ -119,7 +124,12 @@ class Overlaps(eqx.Module):
 
 
 def _as_matrix(values: Any) -> Any:
-    return values if isinstance(values, jnp.ndarray) else np.asarray(values, float)
+    if isinstance(values, jnp.ndarray):
+        return values
+    try:
+        return np.asarray(values) if np.iscomplexobj(values) else np.asarray(values, float)
+    except (TypeError, ValueError):
+        raise refuse("overlaps", repr(values), "matrices of numbers") from None
 
 
 def _from_names(named: dict[str, Any]) -> tuple[Any, Any]:

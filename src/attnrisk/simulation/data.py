@@ -295,7 +295,8 @@ def _draw_recipe(
 ) -> StreamedDataset:
     """Everything but the tokens, which are drawn on the device; this is drawn by NumPy, to compile less."""
     if not isinstance(task, AbstractSamplable):
-        raise refuse("task", task.name, "one with an exact sampler to be drawn, spiked or max")
+        given = task.name if isinstance(task, AbstractTask) else repr(task)
+        raise refuse("task", given, "one with an exact sampler to be drawn, spiked or max")
     precision = one_of("dtype", np.dtype(dtype).name, PRECISIONS)
     n, dim = whole("n", n, 1, MOST_SEQUENCES), whole("dim", dim, 2, LARGEST_DIM)
     words, key_kind = np.asarray(jax.random.key_data(key)), jax.random.key_impl(key)
