@@ -237,3 +237,12 @@ def test_gradient_of_the_public_function(attention, weights, q_kk):
     expected = [_risk(each, weights, 2.0, step).imag / 1e-30 for each in steps]
     assert abs(float(found) - _risk(at + 0j, weights, 2.0, step).real) < 1e-9
     np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("nu", "length"), [(np.inf, 10**6), (np.inf, 10**12), (20.0, 10**8)])
+def test_the_threshold_of_sigmoid_is_found_in_long_sequences(nu, length):
+    """No search may miss the narrow range of biases between all tokens and none."""
+    task = ar.MaxSLR(nu, length)
+    found = ar.population_minimum(task, ar.Sigmoid())
+    assert 0 < float(found.risk) - float(ar.elementwise_floor(task)) < 3e-3
+    assert found.overlaps.m_kk < 15.5

@@ -32,7 +32,10 @@ from .risk import check_one_head, check_problem, compared, extrapolate
 
 _FLAT = 1e-9  # a longer k that gains less than this gains nothing
 _SCALES = 14  # lengths of k in a scan
-_BIASES = 25
+_BIASES, _MANY_BIASES = (
+    25,
+    121,
+)  # many where a profile costs little: a threshold is one or two units wide
 _NESTED_ROUNDS = 4
 _TIE = 1e-12  # losses as close are one
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
@@ -233,7 +236,8 @@ def _search_pair(problem: _Problem) -> _Outcome:
     losses, start = _scan_pairs(problem)
     reach = jnp.stack([jnp.max(jnp.abs(problem.lengths)), jnp.inf])
     (m_kk, bias), ended = minimise_pair(lambda at: problem.loss(*at), start, reach)
-    return _outcome(problem, m_kk, bias, losses, ended)
+    inside = jnp.abs(m_kk) < 0.999 * reach[0]  # else it left the basin of the scan
+    return _outcome(problem, m_kk, bias, losses, ended & inside)
 
 
 def _search_nested(problem: _Problem) -> _Outcome:
@@ -298,7 +302,8 @@ class _Search:
         self.reach, *self.longer = reaches(task, attention)
         # With a bias to tune, weak signals do best at tiny lengths and a bias that these show.
         tiny = [1e-6, 1e-4, 2e-3] if attention.free_bias else []
-        outward = np.geomspace(0.02, self.reach, _SCALES)
+        scales = _SCALES if attention.compares_tokens else 2 * _SCALES
+        outward = np.geomspace(0.02, self.reach, scales)
         self.lengths = np.concatenate([-np.geomspace(self.reach, 0.1, 4), [0.0], tiny, outward])
         self.light, self.method = True, _search_length
         if attention.free_bias:
@@ -324,7 +329,8 @@ class _Search:
             return np.array([float(self.attention.bias)])
         log_length = math.log(float(self.task.length.longest))
         field = float(self.task.relevant_field) + max(6.0, math.sqrt(2.0 * log_length) + 1.0)
-        return np.linspace(6.0, -(abs(m_kk) * field + log_length + 6.0), _BIASES)
+        lowest = -(abs(m_kk) * field + log_length + 6.0)
+        return np.linspace(6.0, lowest, _BIASES if self.attention.compares_tokens else _MANY_BIASES)
 
     def take(self, outcome: _Outcome) -> bool:
         """Whether the search is over; else it goes on with a longer `k`, or by a slower method."""
