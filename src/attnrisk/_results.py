@@ -95,7 +95,7 @@ class Result(StrEnum):
 
     @property
     def converged(self) -> bool:
-        """Whether the answer is what was asked for: a fixed point, a minimum or an infimum."""
+        """Whether the answer is what was asked for: a fixed point, a minimum, an infimum, or a number of steps."""
         return self in _CONVERGED
 
 

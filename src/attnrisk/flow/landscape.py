@@ -170,9 +170,8 @@ def _limit(squares: np.ndarray, risks: Estimate) -> Estimate:
     """The risk at the end of a path along which `k` grows: a polynomial in `1/|k|²` through a few of its points."""
     picked = {int(np.argmin(np.abs(squares - squares.max() * part**2))) for part in _OUTWARD}
     points = np.array(sorted(picked, key=lambda at: -squares[at]))
-    return extrapolate(
-        squares[points], [Estimate(risks.value[at], risks.error[at]) for at in points], np.inf
-    )
+    estimates = [Estimate(risks.value[at], risks.error[at], risks.kind) for at in points]
+    return extrapolate(squares[points], estimates, np.inf)
 
 
 class Basins(eqx.Module):
