@@ -1,19 +1,14 @@
 """The learning room: what a fixed point, a tuned curve and a grid of ridges cost, and what plain Monte Carlo would."""
 
 import time
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import attnrisk as ar
-from attnrisk.learning.equations import layout_of, mean_hats, search_all
+from attnrisk.learning.equations import map_step
 from attnrisk.learning.erm import RANDOMISATIONS, Problem
-from attnrisk.learning.samples import Points, locate
+from attnrisk.learning.samples import Points
 from attnrisk.learning.tuning import Descent, first_ridge
-from attnrisk.learning.unknowns import pack, updated
-from attnrisk.numerics.arrays import as_arrays
 from benchmarks.population import Row
 
 TASK, ATTENTION, ALPHA, RIDGE = ar.SpikedSLR(2.0, 3), ar.Softmax(), 4.0, ar.Ridge(1.0, 1.0)
@@ -38,34 +33,23 @@ def plain(rng: np.random.Generator) -> tuple[float, float]:
 
     Seconds of a run once compiled, and the standard deviation of its test risk between runs.
     """
-    step = jax.jit(_plain_step)
-    problem = Problem(TASK, ATTENTION, _random_points(rng))
+    numbers = ALPHA, RIDGE.k, RIDGE.v
     risks, spent = [], []
     for _ in range(_PLAIN_RUNS + 1):
         begun = time.perf_counter()
-        x = problem.starts(RIDGE)[0].x
+        x = Problem(TASK, ATTENTION, []).starts(RIDGE)[0].x
         for _ in range(_PLAIN_STEPS):
-            ahead = np.asarray(step(jnp.asarray(x), _random_points(rng)))
-            x = x + _PLAIN_DAMPING * (ahead - x)
-        risks.append(problem.test_risk(x)[0])
+            problem = Problem(TASK, ATTENTION, _random_points(rng))
+            x = x + _PLAIN_DAMPING * (map_step(problem, x, numbers)[1].target - x)
+        risks.append(float(problem.test_risk(x)[0]))
         spent.append(time.perf_counter() - begun)
     return float(np.median(spent[1:])), float(np.std(risks[1:], ddof=1))
 
 
-def _random_points(rng: np.random.Generator) -> tuple[Points, ...]:
-    shape = RANDOMISATIONS, 2**_LOG2_PLAIN
-    normals = jnp.asarray(rng.normal(size=(*shape, 7)))
-    keys, values, label = normals[..., None, :3], normals[..., 3:6], jnp.abs(normals[..., 6])
-    return (Points(1.0, keys, values, label, normals[..., :0]),)
-
-
-def _plain_step(x: Any, points: Any) -> Any:
-    problem = *as_arrays((TASK, ATTENTION)), points
-    unknowns = layout_of(TASK, ATTENTION).unpack(x)
-    locations = tuple(locate(TASK, unknowns.correlation, group) for group in points)
-    total = mean_hats(problem, unknowns, locations, search_all(problem, x, None))[1]
-    means = jax.tree.map(lambda each: ALPHA * jnp.mean(each, 0), total.unknowns)
-    return pack(updated(means, jnp.array([RIDGE.k, RIDGE.v])))
+def _random_points(rng: np.random.Generator) -> list[tuple[Points, ...]]:
+    normals = rng.normal(size=(RANDOMISATIONS, 2**_LOG2_PLAIN, 7))
+    shift = np.full((2**_LOG2_PLAIN, 1), float(TASK.shift))
+    return [(Points(1.0, it[:, None, :3], it[:, 3:6], np.abs(it[:, 6]), shift),) for it in normals]
 
 
 def tuned_curve() -> float:

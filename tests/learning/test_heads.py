@@ -11,7 +11,7 @@ import attnrisk as ar
 from attnrisk.attention.general import AbstractGeneral
 from attnrisk.learning.erm import RANDOMISATIONS, Problem
 from attnrisk.learning.samples import draw
-from attnrisk.learning.unknowns import Layout, Order, Unknowns, pack, unknowns_of
+from attnrisk.learning.unknowns import Layout, Order, Unknowns, pack
 from attnrisk.tasks import AbstractPlanted, LengthLaw, fixed
 from attnrisk.tasks.location import AbstractLocation, Weights
 
@@ -124,10 +124,14 @@ def test_flat_vectors_and_free_numbers_hold_all_unknowns(heads, features, rng):
     layout, given = Layout(heads, features), _unknowns(rng, heads, features)
     x = pack(given)
     jax.tree.map(np.testing.assert_array_equal, layout.unpack(x), given)
-    again, slope = unknowns_of(layout, layout.to_free(x))
-    np.testing.assert_allclose(again, x, rtol=1e-9)
+    free = layout.to_free(x)
+    np.testing.assert_allclose(layout.from_free(free), x, rtol=1e-9)
+    steps = 1e-6 * np.eye(x.size)
+    differences = [layout.from_free(free + it) - layout.from_free(free - it) for it in steps]
+    slope = layout.free_slope(free)
+    np.testing.assert_allclose(slope, np.stack(differences, 1) / 2e-6, atol=1e-6)
     assert np.linalg.matrix_rank(slope) == x.size
-    anywhere = layout.unpack(np.asarray(unknowns_of(layout, rng.normal(size=x.size))[0]))
+    anywhere = layout.unpack(layout.from_free(rng.normal(size=x.size)))
     for M, Q, V in anywhere:
         assert np.all(np.linalg.eigvalsh(Q - M @ M.T) > 0)
         assert np.all(np.linalg.eigvalsh(V) > 0)

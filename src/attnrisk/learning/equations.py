@@ -7,198 +7,247 @@ With the score `t = ∂ log G_ε` of the location, Gaussian integration by parts
 and for `v`, with `c = 1/(1+Δ²)`, `t = (ω_ε − m c y)/(q − m² c)`,
 
     m̂_v = α c E[f_ε (y − m t)] ,   V̂_v = −α E[t f_ε] − α E[Σ_{ℓ≠ε} ω f]/q .
+
+Only what is done for each sample is compiled; means and small matrices are NumPy's.
 """
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
+from scipy.linalg import block_diag
 
 from ..attention import AbstractAttention
-from ..numerics.linalg import solve
+from ..numerics.arrays import as_arrays
 from ..tasks import AbstractSamplable
-from .proximal import (
-    Fitted,
-    Sample,
-    fit,
-    follow,
-    is_stationary,
-    search,
-    stiffness,
-)
-from .samples import CavitySamples, Locations, Points, cavity_samples, locate
+from .proximal import Fitted, Minimum, Sample, minimise, respond, weight_slopes
+from .samples import CavitySamples, Points, cavity_samples, locate
 from .unknowns import Layout, Order, Unknowns, pack, updated
 
-_AT_A_TIME = 2048
+_STEP, _SMALL = (
+    1e-5,
+    1e-2,
+)  # of a difference, relative to an unknown, and to one that is smaller than this
+_STATIONARY = 1e-4  # a gradient, in units of one over √V_k
+_THREADS = 2  # compiled code runs outside the interpreter's lock
 
-Problem = tuple[AbstractSamplable, AbstractAttention, tuple[Points, ...]]
+# Displacements `χ − ω` of the samples: for each randomisation, for each length of the law.
+Displacements = list[tuple[Float[np.ndarray, "ne H L"], ...]]
+_T = TypeVar("_T")
 
 
 class Hats(NamedTuple):
-    """`M̂/α`, `Q̂/α`, `V̂/α` of both blocks, and the training error, per randomisation."""
+    """`M̂/α`, `Q̂/α`, `V̂/α` of both blocks, and the training error."""
 
     unknowns: Unknowns
-    train: Float[Array, " r"]
+    train: Any
 
 
 class MapStep(NamedTuple):
     """One step of the map with its derivatives in the unknowns and in the ridges, and per randomisation."""
 
-    target: Float[Array, " n"]
-    jacobian: Float[Array, "n n"]
-    by_ridge: Float[Array, "n 2"]
-    replicates: Float[Array, "r n"]
-    train: Float[Array, " r"]
-    train_slope: Float[Array, " n"]
+    target: Float[np.ndarray, " n"]
+    jacobian: Float[np.ndarray, "n n"]
+    by_ridge: Float[np.ndarray, "n 2"]
+    replicates: Float[np.ndarray, "r n"]
+    train: Float[np.ndarray, " r"]
+    train_slope: Float[np.ndarray, " n"]
     hats: Unknowns
 
 
-def layout_of(task: AbstractSamplable, attention: AbstractAttention) -> Layout:
-    """The shape of the unknowns."""
-    return Layout(attention.keys, task.features)
+class Averages(NamedTuple):
+    """One attention on one task, and points for each randomisation and length over which the equations average."""
+
+    task: AbstractSamplable
+    attention: AbstractAttention
+    points: Sequence[tuple[Points, ...]]
+
+    @property
+    def layout(self) -> Layout:
+        """The shape of the unknowns."""
+        return Layout(self.attention.keys, self.task.features)
 
 
 def hats(task: AbstractSamplable, unknowns: Unknowns, seen: CavitySamples, fitted: Fitted) -> Hats:
-    """The means over the points of each randomisation, for any pulls `f = (χ−ω)/V` of the samples."""
+    """The means over some sequences, for any pulls `f = (χ−ω)/V` of the samples."""
     M, Q, _ = unknowns.keys
-    (m,), (q,) = unknowns.values.M[0], unknowns.values.Q[0]
-    share = 1.0 / (1.0 + task.noise**2)
+    m, q = (each[:, 0] for each in unknowns.values[:2])
+    weights = seen.probability / seen.probability.shape[1]
 
-    def mean(values: Array) -> Array:
-        weights = seen.probability.reshape(*seen.probability.shape, *(1,) * (values.ndim - 3))
-        return jnp.mean(jnp.sum(weights * values, 2), 1)
+    def outer(left: Any, right: Any) -> Float[np.ndarray, "m p t"]:
+        return np.einsum("mnepl,mnetl->mpt", left, right)
 
-    def outer(left: Float[Array, "r n e p L"], right: Float[Array, "r n e t L"]) -> Array:
-        return mean(jnp.sum(left[..., :, None, :] * right[..., None, :, :], -1))
-
-    pull_k, pull_v = fitted.pull_k, fitted.pull_v
+    pull_k, pull_v = weights[..., None, None] * fitted.pull_k, fitted.pull_v
     M_hat = outer(pull_k, seen.score)
-    drag = M_hat @ M.T - outer(pull_k, seen.sample.keys)
-    V_hat = jax.vmap(jax.vmap(partial(solve, Q)))(drag)
-    keys = Order(M_hat, outer(pull_k, pull_k), (V_hat + jnp.swapaxes(V_hat, 1, 2)) / 2)
-    own = jnp.sum(seen.location * pull_v, -1)
-    others = jnp.sum((1.0 - seen.location) * seen.sample.values * pull_v, -1)
-    values = Order(
-        share * mean(own * (seen.sample.label - m * seen.excess)),
-        mean(jnp.sum(pull_v**2, -1)),
-        -mean(seen.excess * own) - mean(others) / q,
+    drag = M_hat @ M.swapaxes(1, 2) - outer(pull_k, seen.sample.keys)
+    V_hat = drag @ np.linalg.pinv(Q, hermitian=True)
+    keys = Order(M_hat, outer(pull_k, fitted.pull_k), (V_hat + V_hat.swapaxes(1, 2)) / 2)
+    own = np.sum(seen.location * pull_v, -1)
+    others = np.sum((1.0 - seen.location) * seen.sample.values * pull_v, -1)
+    values = (
+        own * (seen.sample.label - m[..., None] * seen.excess) / (1.0 + float(task.noise) ** 2),
+        np.sum(pull_v**2, -1),
+        -seen.excess * own - others / q[..., None],
+        fitted.loss,
     )
-    one_by_one = Order(*(each[:, None, None] for each in values))
-    return Hats(Unknowns(keys, one_by_one), mean(fitted.loss))
+    *values, train = (np.sum(weights * each, (1, 2)) for each in values)
+    return Hats(Unknowns(keys, Order(*(each[:, None, None] for each in values))), train)
 
 
-@eqx.filter_jit
-def search_all(problem: Problem, x: Array, last: Any) -> tuple[Array, ...]:
-    """Displacements `χ − ω` of all samples at their lowest minimum; `last` are those that were found before."""
-    task, attention, points = problem
-    unknowns, found = layout_of(task, attention).unpack(x), []
-    response, correlation = unknowns.response, unknowns.correlation
-    for at, group in enumerate(points):
-        seen = cavity_samples(task, unknowns, group, locate(task, correlation, group))
-        start = seen.sample.keys if last is None else seen.sample.keys + last[at]
-
-        def one(each: Any) -> Array:
-            chi, sample = each
-            return search(attention, chi, sample, response) - sample.keys
-
-        found.append(_over_samples(one, (start, seen.sample), seen.sample.label.shape))
-    return tuple(found)
-
-
-def _over_samples(function: Any, trees: Any, shape: tuple[int, ...]) -> Any:
-    """A function of one sample over all, some at a time."""
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[len(shape) :]), trees)
-    mapped = jax.lax.map(function, flat, batch_size=_AT_A_TIME)
-    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), mapped)
-
-
-@eqx.filter_jit
 def map_step(
-    problem: Problem, x: Array, last: tuple[Array, ...], numbers: Any
-) -> tuple[tuple[Array, ...], MapStep]:
-    """New displacements near the last, and the step of the map from them; `numbers` are `α` and the two ridges."""
-    task, attention, points = problem
-    alpha, ridges = numbers[0], jnp.stack(numbers[1:])
-    layout = layout_of(task, attention)
-    correlation = layout.unpack(x).correlation
-    locations = tuple(locate(task, correlation, group) for group in points)
+    averages: Averages,
+    x: Float[np.ndarray, " n"],
+    numbers: tuple[float, float, float],
+    last: Displacements | None = None,
+    anew: bool = True,
+) -> tuple[Displacements, MapStep]:
+    """The displacements of all samples, and the step of the map from them; `numbers` are `α` and the two ridges.
 
-    def target_of(hats: Unknowns, ridges: Array) -> Array:
-        return pack(updated(jax.tree.map(lambda hat: alpha * hat, hats), ridges))
+    All minima are searched for `anew`, or followed from the `last`. Derivatives are differences, in which the minima
+    move to first order.
+    """
+    alpha, *ridges = numbers
+    nearby = probes(averages.layout, x)
+    unknowns = averages.layout.unpack(nearby)
+    found = _per_randomisation(averages, last, partial(_hats_of, averages, unknowns, anew))
+    total: Hats = jax.tree.map(lambda *each: np.stack(each), *(hats for _, hats in found))
 
-    def pooled(x: Array) -> tuple[Array, Any]:
-        displaced, total = mean_hats(problem, layout.unpack(x), locations, last)
-        means = jax.tree.map(lambda each: jnp.mean(each, 0), total)
-        return jnp.append(target_of(means.unknowns, ridges), means.train), (displaced, total, means)
+    def target(hats: Hats, ridges: Any) -> Float[np.ndarray, "*batch n"]:
+        return pack(updated(jax.tree.map(lambda hat: alpha * hat, hats.unknowns), ridges))
 
-    jacobian, (displaced, total, means) = jax.jacfwd(pooled, has_aux=True)(x)
+    pooled = jax.tree.map(lambda each: np.mean(each, 0), total)
+    here = jax.tree.map(lambda each: each[0], pooled)
+    targets, steps = target(pooled, ridges), np.diag(nearby[1:] - x)
+    by_ridge = [target(here, ridges + 1e-30j * unit).imag / 1e-30 for unit in np.eye(2)]
     step = MapStep(
-        target=target_of(means.unknowns, ridges),
-        jacobian=jacobian[:-1],
-        by_ridge=jax.jacfwd(partial(target_of, means.unknowns))(ridges),
-        replicates=jax.vmap(target_of, (0, None))(total.unknowns, ridges),
-        train=total.train,
-        train_slope=jacobian[-1],
-        hats=means.unknowns,
+        target=targets[0],
+        jacobian=((targets[1:] - targets[0]) / steps[:, None]).T,
+        by_ridge=np.stack(by_ridge, 1),
+        replicates=target(jax.tree.map(lambda each: each[:, 0], total), ridges),
+        train=total.train[:, 0],
+        train_slope=(pooled.train[1:] - pooled.train[0]) / steps,
+        hats=here.unknowns,
     )
-    return displaced, step
+    return [displaced for displaced, _ in found], step
 
 
-def mean_hats(
-    problem: Problem,
-    unknowns: Unknowns,
-    locations: tuple[Locations, ...],
-    last: tuple[Array, ...],
-) -> tuple[tuple[Array, ...], Hats]:
-    """Displacements and hats, the lengths of the law averaged."""
-    task, attention, points = problem
-    response = unknowns.response
+def probes(layout: Layout, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m n"]:
+    """The unknowns, and each of them moved by a little: an overlap towards zero, where it stays valid."""
+    steps = _STEP * np.maximum(np.abs(x), _SMALL)
+    for M, Q, V in layout.places:
+        rows, columns = np.tril_indices(len(Q), -1)
+        inward = np.concatenate([M.ravel(), Q[rows, columns], V[rows, columns]])
+        steps[inward] *= np.where(x[inward] > 0, -1.0, 1.0)
+    return np.concatenate([x[None], x + np.diag(steps)])
 
-    def one(start: Array, sample: Sample) -> tuple[Array, Fitted]:
-        chi = follow(attention, start, sample, response)
-        return chi, fit(attention, chi, sample, response)
 
-    displaced, parts = [], []
-    for group, where, displacement in zip(points, locations, last, strict=True):
+def _per_randomisation(
+    averages: Averages, last: Displacements | None, function: Callable[..., _T]
+) -> list[_T]:
+    """A function of the points of each randomisation and the displacements there; two run at a time."""
+    near = [[None] * len(some) for some in averages.points] if last is None else last
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(function, averages.points, near))
+
+
+def _hats_of(
+    averages: Averages, unknowns: Unknowns, anew: bool, points: tuple[Points, ...], last: Any
+) -> tuple[tuple[np.ndarray, ...], Hats]:
+    """The displacements of one randomisation at the first unknowns, and its hats at all of them."""
+    task, attention = averages.task, as_arrays(averages.attention)
+    responses, displaced, parts = unknowns.response, [], []
+    where_first = jax.tree.map(lambda each: each[0], unknowns)
+    for group, near in zip(points, last, strict=True):
+        where = locate(task, where_first.correlation, group)
         seen = cavity_samples(task, unknowns, group, where)
-        over_samples = jax.vmap(jax.vmap(jax.vmap(one)))
-        chi, fitted = over_samples(seen.sample.keys + displacement, seen.sample)
-        displaced.append(jax.lax.stop_gradient(chi - seen.sample.keys))
-        scale = partial(jnp.multiply, group.weight)
-        parts.append(jax.tree.map(scale, hats(task, unknowns, seen, fitted)))
-    return tuple(displaced), jax.tree.map(lambda *each: sum(each), *parts)
+        samples = _flat(seen.sample)
+        first = jax.tree.map(lambda leaf: leaf[0], samples)
+        minima = _minima(attention, first, where_first, near, anew)
+        displaced.append(np.asarray(minima.chi) - first.keys)
+        fitted = respond(attention, minima, samples, responses)
+        shape = seen.probability.shape
+        fitted = Fitted(*(np.asarray(leaf).reshape(*shape, *leaf.shape[2:]) for leaf in fitted))
+        parts.append((group.weight, hats(task, unknowns, seen, fitted)))
+    total = [jax.tree.map(partial(np.multiply, weight), part) for weight, part in parts]
+    return tuple(displaced), jax.tree.map(lambda *each: sum(each), *total)
 
 
-@eqx.filter_jit
+def _flat(sample: Sample) -> Sample:
+    """With one axis for point and location."""
+    return jax.tree.map(lambda leaf: leaf.reshape(len(leaf), -1, *leaf.shape[3:]), sample)
+
+
+def _minima(attention: Any, samples: Sample, unknowns: Unknowns, near: Any, anew: bool) -> Minimum:
+    start = samples.keys if near is None else samples.keys + near
+    return minimise(attention, start, samples, unknowns.response, np.asarray(anew))
+
+
 def stability(
-    problem: Problem, x: Array, last: tuple[Array, ...], alpha: Array
-) -> tuple[Float[Array, "n n"], Array]:
+    averages: Averages, x: Float[np.ndarray, " n"], last: Displacements, alpha: float
+) -> tuple[Float[np.ndarray, "n n"], float]:
     """The matrix of `δ → α V E[Σ (∂g/∂ω) δ (∂g/∂ω)ᵀ] V` on block-diagonal `δ`, and the share of unresolved samples.
 
     Replica symmetry is unstable where an eigenvalue of the first exceeds one; a sample is unresolved if it is not at a
     stationary minimum.
     """
-    task, attention, points = problem
-    unknowns = layout_of(task, attention).unpack(x)
-    response, correlation = unknowns.response, unknowns.correlation
-    growth, unresolved = jnp.zeros(()), jnp.zeros(())
-
-    def one(each: Any) -> tuple[Array, Array]:
-        chi, sample = each[0] + each[1].keys, each[1]
-        found = is_stationary(attention, chi, sample, response)
-        return stiffness(attention, chi, sample, response), 1.0 - found
-
-    for group, displacement in zip(points, last, strict=True):
-        seen = cavity_samples(task, unknowns, group, locate(task, correlation, group))
-        shape = seen.sample.label.shape
-        stiff, missed = _over_samples(one, (displacement, seen.sample), shape)
-        weights = group.weight * seen.probability / np.prod(shape[:2])
-        growth = growth + jnp.einsum("rne,rneab->ab", weights, stiff)
-        unresolved += jnp.sum(weights * missed)
+    unknowns = averages.layout.unpack(x)
+    found = _per_randomisation(averages, last, partial(_stiffness_of, averages, unknowns))
+    growth, unresolved = (np.mean(np.stack(each), 0) for each in zip(*found, strict=True))
     V = unknowns.keys.V
-    both = jax.scipy.linalg.block_diag(jnp.kron(V, V), unknowns.values.V**2)
-    return alpha * both @ growth, unresolved
+    both = block_diag(np.kron(V, V), unknowns.values.V**2)
+    return alpha * both @ growth, float(unresolved)
+
+
+def _stiffness_of(
+    averages: Averages, unknowns: Unknowns, points: tuple[Points, ...], last: Any
+) -> tuple[np.ndarray, float]:
+    """Over the samples of one randomisation, the mean of `J ⊗ J` contracted on tokens, with `J = ∂f/∂ω`.
+
+    With `B = ∂f_v/∂χ = −(∂²E/∂χ∂ω_z)ᵀ` and the Hessian `H` of the energy, the minimum moves by `H⁻¹K` and `H⁻¹Bᵀ` per
+    unit of `ω_χ` and `ω_z`, so that `J` has the blocks `K H⁻¹K − K`, `K H⁻¹Bᵀ`, `B H⁻¹K`, `B H⁻¹Bᵀ + ∂f_v/∂ω_z`.
+    """
+    task, attention = averages.task, as_arrays(averages.attention)
+    heads, response = averages.layout.heads, unknowns.response
+    growth, unresolved = np.zeros((heads**2 + 1, heads**2 + 1)), 0.0
+    for group, near in zip(points, last, strict=True):
+        one = jax.tree.map(lambda each: each[None], unknowns)
+        seen = cavity_samples(task, one, group, locate(task, unknowns.correlation, group))
+        sample = jax.tree.map(lambda leaf: leaf[0], _flat(seen.sample))
+        length = sample.values.shape[-1]
+        weights = group.weight * seen.probability.ravel() / seen.probability.shape[1]
+        at = jax.tree.map(np.asarray, _minima(attention, sample, unknowns, near, False))
+        attended, by_chi = map(np.asarray, weight_slopes(attention, at.chi))
+        by_chi = by_chi.reshape(*attended.shape, -1)
+        width = 1.0 + response.v * np.sum(attended**2, -1)
+        left = (sample.label - np.sum(attended * sample.values, -1)) / width
+        by_left = -(sample.values + 2.0 * response.v * left[:, None] * attended) / width[:, None]
+        B = (
+            left[:, None, None] * by_chi
+            + attended[:, :, None] * np.einsum("nl,nlx->nx", by_left, by_chi)[:, None]
+        )
+        K = np.kron(response.stiffness, np.eye(length))
+        shared = np.broadcast_to(K, at.hessian.shape)
+        moved_k, moved_v = (np.linalg.solve(at.hessian, it) for it in (shared, B.swapaxes(1, 2)))
+        kk = (K @ moved_k - K).reshape(-1, heads, length, heads, length)
+        kv = (K @ moved_v).reshape(-1, heads, length, length)
+        vk = (B @ moved_k).reshape(-1, length, heads, length)
+        vv = B @ moved_v - attended[:, :, None] * attended[:, None, :] / width[:, None, None]
+        growth += np.block(
+            [
+                [
+                    np.einsum("n,nalbm,ncldm->acbd", weights, kk, kk).reshape(heads**2, -1),
+                    np.einsum("n,nalm,nclm->ac", weights, kv, kv).reshape(-1, 1),
+                ],
+                [
+                    np.einsum("n,nlbm,nldm->bd", weights, vk, vk).reshape(1, -1),
+                    np.einsum("n,nlm,nlm->", weights, vv, vv).reshape(1, 1),
+                ],
+            ]
+        )
+        squares = np.einsum("nal,ab,nbl->n", at.gradient, response.k, at.gradient)
+        unresolved += float(np.sum(weights * ~(squares < _STATIONARY**2)))
+    return growth, unresolved

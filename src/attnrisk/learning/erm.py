@@ -3,7 +3,7 @@
     minimise  Σ_μ ½(y_μ − a(χ_μ)·z_μ)² + ½ Σ_p r_p |w_p|²
 
 Its overlaps solve the equations of `equations`, whose right-hand sides are means over one sample. They are solved by
-Newton's method with the derivatives of the minimisers inside (implicit ones), on one fixed set of Sobol points.
+Newton's method on one fixed set of Sobol points, first on a part of it.
 """
 
 from dataclasses import replace
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -19,20 +18,23 @@ from .._check import real, refuse
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
+from ..numerics.qmc import across
 from ..population.overlaps import Overlaps
 from ..population.plan import light_plan
-from ..tasks import AbstractSamplable, AbstractTask
+from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
-from .equations import MapStep, layout_of, map_step, search_all, stability
-from .samples import Points, draw
+from .equations import Averages, Displacements, MapStep, map_step, probes, stability
+from .samples import draw
 from .scope import learnable, learner
-from .unknowns import Layout, Order, Unknowns, pack, unknowns_of
+from .unknowns import Layout, Order, Unknowns, pack
 
 RANDOMISATIONS = 16
 LOG2_POINTS = 9
+_FEW = 2  # randomisations on which fixed points are located, before all are used
 
 _TOLERANCE = 1e-8  # of a step of the map, relative
 _PLAIN_STEPS, _MOST_STEPS = 6, 80
+_SAME = 1e-3  # distance, relative and in all, of two fixed points that are one
 _FAR = 0.05  # a step after which all minima are searched for again
 # Standard errors that the map may still move by: in the first searches, and after so many.
 _SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
@@ -58,17 +60,17 @@ def erm_asymptotics(
     problem = Problem.of(task, attention, log2_points, seed)
     if not isinstance(ridge, Ridge):
         raise refuse("ridge", repr(ridge), "of type Ridge, such as Ridge(k=1.0, v=1.0)")
-    found = [problem.find_fixed_point(alpha, ridge, start) for start in problem.starts(ridge)]
-    best, *rivals = map(problem.report, distinct(found))
+    best, *rivals = map(problem.report, distinct(problem.find_all(alpha, ridge)))
     return replace(best, rivals=tuple(rivals))
 
 
 class Start(NamedTuple):
-    """Unknowns to start from, and the displacements `χ − ω` that were found there, if any were."""
+    """Unknowns to start from, whether they are near a fixed point, and the displacements `χ − ω` found there."""
 
     name: str
     x: Float[np.ndarray, " n"]
-    displacements: Any = None
+    near: bool = False
+    displacements: Displacements | None = None
 
 
 class FixedPointSolution(NamedTuple):
@@ -79,7 +81,7 @@ class FixedPointSolution(NamedTuple):
     ridge: Ridge
     start: str
     x: Float[np.ndarray, " n"]
-    displacements: Any
+    displacements: Displacements
     step: MapStep
     steps: int
     result: Result
@@ -119,12 +121,8 @@ def distinct(found: list[FixedPointSolution]) -> list[FixedPointSolution]:
     return [best, *(it for it in others if it.result.converged and abs(it.x - best.x)[at] > same)]
 
 
-class Problem(NamedTuple):
-    """One attention on one task, with the points that everything is averaged over."""
-
-    task: AbstractSamplable
-    attention: AbstractAttention
-    points: tuple[Points, ...]
+class Problem(Averages):
+    """The equations of one attention on one task."""
 
     @classmethod
     def of(
@@ -134,10 +132,9 @@ class Problem(NamedTuple):
         task, attention = learnable(task), learner(attention)
         return cls(task, attention, draw(task, attention.keys, log2_points, RANDOMISATIONS, seed))
 
-    @property
-    def layout(self) -> Layout:
-        """The shape of the unknowns."""
-        return layout_of(self.task, self.attention)
+    def on_part(self, randomisations: int) -> "Problem":
+        """The same on the first few randomisations."""
+        return self._replace(points=self.points[:randomisations])
 
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
         """Uninformed and informed initialisation; heads start on different features, or with opposite signs."""
@@ -159,6 +156,17 @@ class Problem(NamedTuple):
             start("teacher", strength, much, min(V_k, 0.3), (1.0, 1.1, 0.1)),
         )
 
+    def find_all(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
+        """The fixed points found from all starts, each located on few points first."""
+        part, starts = self.on_part(_FEW), []
+        for start in self.starts(ridge):
+            near = part.find_fixed_point(alpha, ridge, start)
+            if not near.result.converged:
+                starts.append(start)
+            elif not any(np.allclose(near.x, it.x, _SAME, _SAME) for it in starts):
+                starts.append(Start(start.name, near.x, True))
+        return [self.find_fixed_point(alpha, ridge, start) for start in starts]
+
     def find_fixed_point(self, alpha: float, ridge: Ridge, start: Start) -> FixedPointSolution:
         """The fixed point that Newton's method finds from a start.
 
@@ -166,29 +174,26 @@ class Problem(NamedTuple):
         of the plain iteration, later ones agree with it in direction and are short, and no step is taken for the last
         before every sample has been searched for a lower minimum.
         """
-        arrays, numbers = as_arrays(self), as_arrays((alpha, ridge.k, ridge.v))
+        numbers = float(alpha), float(ridge.k), float(ridge.v)
         x, chi, result = np.array(start.x), start.displacements, Result.MAX_STEPS
-        far, newton, searches = chi is None, chi is not None, 0
+        anew, searches = chi is None, 0
         for count in range(_MOST_STEPS):
-            if far:
-                chi = search_all(arrays, as_arrays(x), chi)
-            chi, step = map_step(arrays, as_arrays(x), chi, numbers)
-            step = jax.tree.map(np.asarray, step)
+            chi, step = map_step(self, x, numbers, chi, anew)
             if np.all(np.abs(step.target - x) <= _TOLERANCE * (1.0 + np.abs(x))):
                 # Fixed; but is every sample at its lowest minimum? If not, on from there. A sample that has two
                 # equally low ones jumps at every step, and may, if that is little beside the sampling; its share is in
                 # the error.
-                chi = search_all(arrays, as_arrays(x), chi)
-                step = jax.tree.map(np.asarray, map_step(arrays, as_arrays(x), chi, numbers)[1])
+                if not anew:
+                    chi, step = map_step(self, x, numbers, chi)
                 searches += 1
                 jump = np.abs(step.target - x)
-                noise = np.std(step.replicates, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
+                noise = np.std(step.replicates, 0, ddof=1) / np.sqrt(len(step.replicates))
                 most = _SLIGHT if searches < _SEARCHES else _JUMP
                 if np.all(jump <= np.maximum(_TOLERANCE, most * noise)):
                     result = Result.CONVERGED
                     break
-            ahead = _stepped(self.layout, x, step, newton or count >= _PLAIN_STEPS)
-            far = bool(np.any(np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))))
+            ahead = _stepped(self.layout, x, step, start.near or count >= _PLAIN_STEPS)
+            anew = bool(np.any(np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))))
             x = ahead
         return FixedPointSolution(
             self.layout, alpha, ridge, start.name, x, chi, step, count + 1, result
@@ -197,12 +202,10 @@ class Problem(NamedTuple):
     def report(self, found: FixedPointSolution) -> ERMAsymptotics:
         """The values at a fixed point, their errors, and how far replica symmetry can be trusted."""
         alpha, x = found.alpha, found.x
-        growth, unresolved = stability(
-            as_arrays(self), as_arrays(x), found.displacements, as_arrays(alpha)
-        )
+        growth, unresolved = stability(self, x, found.displacements, alpha)
         found, jumps = self._with_jumps(found)
         step = found.step
-        value, by_unknowns = self.test_risk(x)
+        risk, by_unknowns = self.test_risk(x)
         train = float(np.mean(step.train))
         own = step.train - train
         penalty = found.layout.penalty((found.ridge.k, found.ridge.v))
@@ -216,7 +219,11 @@ class Problem(NamedTuple):
             return Estimate(value, found.error(*slopes), ErrorKind.STANDARD)
 
         return ERMAsymptotics(
-            test_risk=estimate(value, by_unknowns),
+            test_risk=Estimate(
+                risk.value,
+                float(np.hypot(found.error(by_unknowns), risk.error)),
+                ErrorKind.STANDARD,
+            ),
             train_error=estimate(train, step.train_slope, own),
             objective=estimate(
                 found.objective, alpha * step.train_slope / 2 + penalty, alpha * own / 2
@@ -231,19 +238,26 @@ class Problem(NamedTuple):
             residual=float(np.max(np.abs(step.target - x))),
             steps=found.steps,
             identities=_identities(found),
-            replicon=float(np.max(np.linalg.eigvals(np.asarray(growth)).real)),
-            unresolved=float(unresolved),
+            replicon=float(np.max(np.linalg.eigvals(growth).real)),
+            unresolved=unresolved,
             jumps=jumps,
             slope=found.slope(by_unknowns),
         )
 
-    def test_risk(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+    def test_risk(self, x: np.ndarray) -> tuple[Estimate, np.ndarray]:
         """The test risk and its derivatives in the unknowns."""
         longest = np.sqrt(np.max(self.layout.unpack(x).keys.Q))
         scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
         engine = light_plan(self.task, self.attention, scale, scale, scale)
-        value, slope = _test_risk(as_arrays((self.task, self.attention, engine)), as_arrays(x))
-        return float(value), np.asarray(slope)
+        nearby = probes(self.layout, x)
+        matrices = [self.layout.unpack(each).matrices() for each in nearby]
+        M, Q, _ = (np.stack(each) for each in zip(*matrices, strict=True))
+        risks = np.asarray(_risks(as_arrays((self.task, self.attention, engine)), M, Q))
+        values = np.mean(risks.reshape(len(nearby), -1), 1)
+        slope = (values[1:] - values[0]) / np.diag(nearby[1:] - x)
+        if risks.ndim == 1:
+            return Estimate(float(values[0]), 0.0, ErrorKind.STANDARD), slope
+        return across(risks[0]), slope
 
     def _with_jumps(self, found: FixedPointSolution) -> tuple[FixedPointSolution, float]:
         """The same with samples that jump between minima in the derivative of the map, and their share of it.
@@ -254,13 +268,13 @@ class Problem(NamedTuple):
         """
         x, step, layout = found.x, found.step, found.layout
         free = layout.to_free(x)
-        slope = np.linalg.inv(np.asarray(unknowns_of(layout, free)[1]))
+        slope = np.linalg.inv(layout.free_slope(free))
         size, matters = layout.sizes(free), layout.matters(free, _VANISHING)
         spread = np.where(matters, found.shifts @ slope.T / size, 0.0)
         _, deviations, directions = np.linalg.svd(spread, full_matrices=False)
         error = deviations[0] / len(spread)
         reach = np.clip(_WIDE * error, _NARROWEST, _LONGEST_STEP) * size * directions[0]
-        sides = [np.asarray(unknowns_of(layout, free + side * reach)[0]) for side in (1.0, -1.0)]
+        sides = [layout.from_free(free + side * reach) for side in (1.0, -1.0)]
         above, below = (self.searched(found, side) for side in sides)
         apart = sides[0] - sides[1]
         missed = above - below - step.jacobian @ apart
@@ -272,23 +286,15 @@ class Problem(NamedTuple):
 
     def searched(self, found: FixedPointSolution, x: np.ndarray) -> np.ndarray:
         """Where the map leads from other unknowns nearby, every sample searched anew."""
-        arrays = as_arrays(self)
-        numbers = as_arrays((found.alpha, found.ridge.k, found.ridge.v))
-        chi = search_all(arrays, as_arrays(x), found.displacements)
-        return np.asarray(map_step(arrays, as_arrays(x), chi, numbers)[1].target)
+        numbers = float(found.alpha), float(found.ridge.k), float(found.ridge.v)
+        return map_step(self, x, numbers, found.displacements)[1].target
 
 
 @eqx.filter_jit
-def _test_risk(arrays: Any, x: Array) -> tuple[Array, Array]:
+def _risks(arrays: Any, M: Float[Array, "m P T"], Q: Float[Array, "m P P"]) -> Array:
+    """The risk at several overlaps; per randomisation where the engine has random points."""
     task, attention, engine = arrays
-
-    def at(x: Array) -> Array:
-        (M_k, Q_k, _), (M_v, Q_v, _) = layout_of(task, attention).unpack(x)
-        block_diag = jax.scipy.linalg.block_diag
-        overlaps = Overlaps(block_diag(M_k, M_v), block_diag(Q_k, Q_v))
-        return jnp.mean(engine.risk(task, attention, overlaps))
-
-    return jax.value_and_grad(at)(x)
+    return jax.lax.map(lambda each: engine.risk(task, attention, Overlaps(*each)), (M, Q))
 
 
 def _identities(found: FixedPointSolution) -> np.ndarray:
@@ -305,15 +311,15 @@ def _identities(found: FixedPointSolution) -> np.ndarray:
 
 def _stepped(layout: Layout, x: np.ndarray, step: MapStep, newton: bool) -> np.ndarray:
     """Newton's step, of limited length, where it agrees with the plain one; or that, damped."""
-    target, valid = layout.tamed(x, np.asarray(step.target))
+    target, valid = layout.tamed(x, step.target)
     here, there = layout.to_free(x), layout.to_free(target)
     plain = there - here
     if newton and valid:
-        by_here, by_there = (np.asarray(unknowns_of(layout, free)[1]) for free in (here, there))
+        by_here, by_there = map(layout.free_slope, (here, there))
         slope = np.linalg.solve(by_there, step.jacobian @ by_here)
         ahead = np.linalg.solve(np.eye(x.size) - slope, plain)
         size = layout.sizes(here)
         ahead *= min(1.0, _LONGEST_STEP / float(np.max(np.abs(ahead) / size)))
         if (ahead / size) @ (plain / size) > 0:
-            return np.asarray(unknowns_of(layout, here + ahead)[0])
-    return np.asarray(unknowns_of(layout, here + _DAMPING * plain)[0])
+            return layout.from_free(here + ahead)
+    return layout.from_free(here + _DAMPING * plain)

@@ -6,8 +6,9 @@
 minima.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +18,7 @@ from ..attention import AbstractAttention
 from ..numerics.linalg import solve
 from .unknowns import Response
 
-_ROUGH_STEPS, _LAST_STEPS, _WARM_STEPS = 12, 5, 3
-_STATIONARY = 1e-4  # a gradient, in units of one over √V_k
+_ROUGH_STEPS, _LAST_STEPS, _WARM_STEPS = 12, 8, 3
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-6, 1e8
 _LONGEST_STEP = 2.0  # of a score: the scale of an attention is one
 # Moves of scores that are tried before any descent: with weak ridges the best one is long.
@@ -75,12 +75,14 @@ def fit(attention: AbstractAttention, chi: Array, sample: Sample, response: Resp
 
 
 class _Rough(NamedTuple):
-    """A place, the residual around it, and how much the step is damped."""
+    """A place with its residual and energy, the damping, and the place to look at next."""
 
     chi: Array
     residual: Array
     slope: Array
+    energy: Array
     damping: Array
+    ahead: Array
 
 
 def _descend_roughly(
@@ -91,78 +93,129 @@ def _descend_roughly(
     There is one residual, so that the matrix of a step is `V_k⁻¹` plus an outer product, with a known inverse.
     """
 
-    def look(chi: Array) -> tuple[Array, Array]:
-        return jax.value_and_grad(residual, 1)(attention, chi, sample, response)
-
     def step(_: int, at: _Rough) -> _Rough:
-        away, loose = at.chi - sample.keys, _apply(response.k, at.slope)
-        bend = jnp.sum(at.slope * loose)
-        kept = 1.0 + at.damping
-        across = (at.residual * bend + jnp.sum(at.slope * away)) / (kept + bend)
-        move = ((across - at.residual) * loose - away) / kept
-        move *= jnp.minimum(1.0, _LONGEST_STEP / (jnp.max(jnp.abs(move)) + 1e-30))
-        ahead = at.chi + move
-        there = _Rough(ahead, *look(ahead), at.damping / 10.0)
-        here = at._replace(damping=jnp.maximum(10.0 * at.damping, _FIRST_DAMPING))
-        energies = [_energy(it.residual, it.chi, sample, response) for it in (there, here)]
-        return jax.tree.map(
-            lambda new, old: jnp.where(energies[0] <= energies[1], new, old), there, here
+        left, slope = jax.value_and_grad(residual, 1)(attention, at.ahead, sample, response)
+        value = _energy(left, at.ahead, sample, response)
+        there = at.ahead, left, slope, value, at.damping / 10.0
+        here = *at[:4], jnp.maximum(10.0 * at.damping, _FIRST_DAMPING)
+        lower = value <= at.energy
+        chi, left, slope, value, damping = (
+            jnp.where(lower, *each) for each in zip(there, here, strict=True)
         )
+        away, loose, kept = chi - sample.keys, _apply(response.k, slope), 1.0 + damping
+        curvature = jnp.sum(slope * loose)
+        along = (left * curvature + jnp.sum(slope * away)) / (kept + curvature)
+        move = ((along - left) * loose - away) / kept
+        move *= jnp.minimum(1.0, _LONGEST_STEP / (jnp.max(jnp.abs(move)) + 1e-30))
+        return _Rough(chi, left, slope, value, damping, chi + move)
 
-    first = _Rough(start, *look(start), jnp.asarray(_FIRST_DAMPING))
-    end = jax.lax.fori_loop(0, _ROUGH_STEPS, step, first)
-    return end.chi, _energy(end.residual, end.chi, sample, response)
+    zero, infinite, damping = map(jnp.asarray, (0.0, jnp.inf, 10.0 * _FIRST_DAMPING))
+    first = _Rough(start, zero, jnp.zeros_like(start), infinite, damping, start)
+    end = jax.lax.fori_loop(0, 1 + _ROUGH_STEPS, step, first)
+    return end.chi, end.energy
+
+
+class Minimum(NamedTuple):
+    """Scores that minimise the energy, and its derivatives there."""
+
+    chi: Float[Array, "H L"]
+    gradient: Float[Array, "H L"]
+    hessian: Float[Array, "n n"]
 
 
 class _Descent(NamedTuple):
-    """A place, the energy around it, and how much Newton's step is damped."""
+    """The lowest place, its energy, the damping, and the place to look at next."""
 
-    chi: Array
+    minimum: Minimum
     energy: Array
-    gradient: Array
-    hessian: Array
     damping: Array
+    ahead: Array
 
 
 def _descend(
-    attention: AbstractAttention, start: Array, sample: Sample, response: Response, steps: int
-) -> _Descent:
+    attention: AbstractAttention, start: Array, sample: Sample, response: Response, steps: Any
+) -> Minimum:
     """Newton's method with Levenberg–Marquardt damping; the energy never increases."""
     size = start.size
     damped = jnp.kron(response.stiffness, jnp.eye(start.shape[-1]))
 
-    def look(chi: Array) -> tuple[Array, Array, Array]:
-        def slope(chi: Array) -> tuple[Array, tuple[Array, Array]]:
-            value, gradient = jax.value_and_grad(energy, 1)(attention, chi, sample, response)
-            return gradient, (value, gradient)
-
-        hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(chi)
-        return value, gradient, hessian.reshape(size, size)
+    def slope(chi: Array) -> tuple[Array, tuple[Array, Array]]:
+        value, gradient = jax.value_and_grad(energy, 1)(attention, chi, sample, response)
+        return gradient, (value, gradient)
 
     def step(_: int, at: _Descent) -> _Descent:
-        move = solve(at.hessian + at.damping * damped, at.gradient.ravel())
-        ahead = at.chi - move.reshape(at.chi.shape)
-        value, gradient, hessian = look(ahead)
+        hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(at.ahead)
+        there = Minimum(at.ahead, gradient, hessian.reshape(size, size))
         lower = value <= at.energy
+        found = jax.tree.map(lambda new, old: jnp.where(lower, new, old), there, at.minimum)
         damping = jnp.where(lower, at.damping / 8.0, jnp.maximum(4.0 * at.damping, _FIRST_DAMPING))
         damping = jnp.clip(damping, _LEAST_DAMPING, _MOST_DAMPING)
-        there = _Descent(ahead, value, gradient, hessian, damping)
-        here = at._replace(damping=damping)
-        return jax.tree.map(lambda new, old: jnp.where(lower, new, old), there, here)
+        move = solve(found.hessian + damping * damped, found.gradient.ravel())
+        ahead = found.chi - move.reshape(start.shape)
+        return _Descent(found, jnp.where(lower, value, at.energy), damping, ahead)
 
-    first = _Descent(start, *look(start), jnp.asarray(_FIRST_DAMPING))
-    return jax.lax.fori_loop(0, steps, step, first)
+    nowhere = Minimum(start, jnp.zeros_like(start), damped)
+    damping = jnp.asarray(8.0 * _FIRST_DAMPING)
+    first = _Descent(nowhere, jnp.asarray(jnp.inf), damping, start)
+    return jax.lax.fori_loop(0, 1 + steps, step, first).minimum
 
 
 def search(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:
-    """The lowest minimum from several starts: where it was last, at rest, and moved."""
+    """Near the lowest minimum, from several starts: where it was last, at rest, and moved."""
     moves = _moves(attention, sample, response)
     starts = jnp.concatenate([last[None], sample.keys[None], sample.keys + moves])
-    ends, energies = jax.vmap(lambda start: _descend_roughly(attention, start, sample, response))(
-        starts
+    # One after another: arrays of all starts would be spread over threads, which costs more than they gain.
+    ends, energies = jax.lax.map(
+        lambda start: _descend_roughly(attention, start, sample, response), starts
     )
-    best = ends[jnp.argmin(jnp.where(jnp.isnan(energies), jnp.inf, energies))]
-    return _descend(attention, best, sample, response, _LAST_STEPS).chi
+    return ends[jnp.argmin(energies)]
+
+
+@eqx.filter_jit
+def minimise(
+    attention: AbstractAttention,
+    last: Float[Array, "n H L"],
+    samples: Sample,
+    response: Response,
+    anew: Any,
+) -> Minimum:
+    """The minima of some samples: the lowest if they are searched for `anew`, else those near the last ones.
+
+    Newton's method, which takes most of the time to compile, serves both.
+    """
+    near = jax.lax.cond(
+        anew,
+        lambda: jax.vmap(lambda chi, it: search(attention, chi, it, response))(last, samples),
+        lambda: last,
+    )
+    steps = jnp.where(anew, _LAST_STEPS, _WARM_STEPS)
+    return jax.vmap(lambda chi, it: _descend(attention, chi, it, response, steps))(near, samples)
+
+
+@eqx.filter_jit
+def respond(
+    attention: AbstractAttention, minima: Minimum, samples: Sample, responses: Response
+) -> Fitted:
+    """The pulls of some samples, also at others nearby: along the first axis of `samples` and `responses`.
+
+    To first order in the distance: one Newton step from the given minima, of the change of the gradient.
+    """
+
+    def one(at: Minimum, sample: Sample, response: Response) -> Fitted:
+        change = jax.grad(energy, 1)(attention, at.chi, sample, response) - at.gradient
+        moved = solve(at.hessian, change.ravel()).reshape(at.chi.shape)
+        return fit(attention, at.chi - moved, sample, response)
+
+    over_samples = jax.vmap(one, (0, 0, None))
+    return jax.lax.map(lambda each: over_samples(minima, *each), (samples, responses))
+
+
+@eqx.filter_jit
+def weight_slopes(
+    attention: AbstractAttention, chi: Float[Array, "n H L"]
+) -> tuple[Float[Array, "n L"], Float[Array, "n L H L"]]:
+    """The weights at some scores, and their derivatives."""
+    return jax.vmap(attention.attend)(chi), jax.vmap(jax.jacfwd(attention.attend))(chi)
 
 
 def _moves(
@@ -174,13 +227,15 @@ def _moves(
     def best(directions: Float[Array, "directions H L"]) -> Float[Array, "H L"]:
         """Of several directions, the one that leads lowest, with its length."""
         moves = (lengths[:, None, None, None] * directions).reshape(-1, *sample.keys.shape)
-        at = jax.vmap(lambda move: energy(attention, sample.keys + move, sample, response))
-        return moves[jnp.argmin(at(moves))]
+        energies = jax.lax.map(
+            lambda move: energy(attention, sample.keys + move, sample, response), moves
+        )
+        return moves[jnp.argmin(energies)]
 
     groups = (_comparing if attention.compares_tokens else _separate)(attention, sample)
     heads = jnp.eye(len(sample.keys))[:, None, None, :, None]
     directions = heads * groups[:, :, None]  # those of each head alone
-    return jax.vmap(best)(directions.reshape(-1, groups.shape[1], *sample.keys.shape))
+    return jax.lax.map(best, directions.reshape(-1, groups.shape[1], *sample.keys.shape))
 
 
 Directions = Float[Array, "groups directions L"]  # of each group one direction is enough
@@ -199,44 +254,3 @@ def _comparing(attention: AbstractAttention, sample: Sample) -> Directions:
     heaviest = jax.nn.one_hot(jnp.argmax(others, 1), len(one))
     up = jnp.concatenate([one, (one - heaviest) / 2.0])
     return jnp.stack([up, -up], 1)
-
-
-def follow(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:
-    """The minimum near the last one, with its derivatives in the sample and the response (implicit ones)."""
-    fixed, fixed_response = jax.lax.stop_gradient((sample, response))
-    end = _descend(attention, jax.lax.stop_gradient(last), fixed, fixed_response, _WARM_STEPS)
-    chi, hessian = jax.lax.stop_gradient((end.chi, end.hessian))
-    gradient = jax.grad(energy, 1)(attention, chi, sample, response)
-    moved = solve(hessian, (gradient - jax.lax.stop_gradient(gradient)).ravel())
-    return chi - moved.reshape(chi.shape)
-
-
-def stiffness(
-    attention: AbstractAttention, chi: Array, sample: Sample, response: Response
-) -> Float[Array, "n n"]:
-    """The matrix of `δ → Σ_{ℓℓ'} J δ Jᵀ`, `J = ∂f_ℓ/∂ω_ℓ'`, on block-diagonal `δ`: pairs of keys, then `v`."""
-
-    def pulls(keys: Array, values: Array) -> tuple[Array, Array]:
-        moved = sample._replace(keys=keys, values=values)
-        fitted = fit(attention, follow(attention, chi, moved, response), moved, response)
-        return fitted.pull_k, fitted.pull_v
-
-    (kk, kv), (vk, vv) = jax.jacfwd(pulls, (0, 1))(sample.keys, sample.values)
-    pairs = len(sample.keys) ** 2
-    return jnp.block(
-        [
-            [
-                jnp.einsum("albm,cldm->acbd", kk, kk).reshape(pairs, pairs),
-                jnp.einsum("alm,clm->ac", kv, kv).reshape(pairs, 1),
-            ],
-            [jnp.einsum("lbm,ldm->bd", vk, vk).reshape(1, pairs), jnp.sum(vv**2)[None, None]],
-        ]
-    )
-
-
-def is_stationary(
-    attention: AbstractAttention, chi: Array, sample: Sample, response: Response
-) -> Array:
-    """Whether the gradient vanishes, as it does at a minimum of a smooth attention, and at a kink does not."""
-    gradient = jax.grad(energy, 1)(attention, chi, sample, response)
-    return jnp.sqrt(jnp.sum(gradient * _apply(response.k, gradient))) < _STATIONARY

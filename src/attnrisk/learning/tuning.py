@@ -14,8 +14,7 @@ from .erm import LOG2_POINTS, Problem, Start, distinct, erm_asymptotics
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
 _MOST_EVALUATIONS = 30
-# Halvings of the points on the way, down to so many: near the best ridges the risk hardly depends on them.
-_COARSER, _COARSEST = 2, 7
+_PART = 4  # randomisations on the way: near the best ridges the risk hardly depends on them
 # Where the fixed point is not found, the descent starts at ridges that are larger by this.
 _STIFFER, _MOST_RESTARTS = np.log(3.0), 4
 _NOT_FOUND = 1e3  # a risk that no line search accepts, where there is no fixed point
@@ -35,8 +34,8 @@ def tuned_erm_asymptotics(
     points. At the end the fixed point is looked for from all starts, on all points.
     """
     alpha = float(real("alpha", alpha, above=0.0))
-    coarse = max(log2_points - _COARSER, min(log2_points, _COARSEST))
-    descent = Descent(Problem.of(task, attention, coarse, seed), alpha)
+    problem = Problem.of(task, attention, log2_points, seed)
+    descent = Descent(problem.on_part(_PART), alpha)
     first = first_ridge(task, attention) if start is None else start
     best = descent.run(np.log([float(first.k), float(first.v)]))
     ridge = Ridge(*np.exp(best).tolist())
@@ -66,9 +65,9 @@ class Descent:
         best = distinct(found)[0]
         if not best.result.converged:
             return _NOT_FOUND, np.zeros(2)
-        self.last = Start(best.start, best.x, best.displacements)
+        self.last = Start(best.start, best.x, True, best.displacements)
         risk, by_unknowns = self.problem.test_risk(best.x)
-        return risk, best.slope(by_unknowns) * np.exp(logs)
+        return float(risk), best.slope(by_unknowns) * np.exp(logs)
 
     def run(self, logs: np.ndarray) -> np.ndarray:
         """L-BFGS-B within the bounds, from the first ridges at which there is a fixed point."""

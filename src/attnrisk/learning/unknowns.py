@@ -4,16 +4,11 @@ The symmetry `v, y → −v, −y` makes all three block-diagonal: a block of ke
 value vector against `v*`. Solvers see one flat vector: of each block `M`, then the lower triangles of `Q` and `V`.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from scipy.linalg import block_diag
-
-from ..numerics.linalg import cholesky, solve, solve_lower
 
 _LEAST = 1e-20  # of an eigenvalue of Q − M Mᵀ, which is zero where an attention does not depend on its scores
 
@@ -29,8 +24,8 @@ class Order(NamedTuple):
 class Response(NamedTuple):
     """`V_k`, its inverse and `V_v`: how far the fields of a sample give way to its label."""
 
-    k: Float[Array, "H H"]
-    stiffness: Float[Array, "H H"]
+    k: Float[Any, "H H"]
+    stiffness: Float[Any, "H H"]
     v: Any
 
 
@@ -43,42 +38,51 @@ class Unknowns(NamedTuple):
     @property
     def response(self) -> Response:
         """What the minimisation inside a sample depends on."""
-        return Response(self.keys.V, inverse(self.keys.V), self.values.V[0, 0])
+        return Response(self.keys.V, np.linalg.inv(self.keys.V), self.values.V[..., 0, 0])
 
     @property
-    def correlation(self) -> Float[Array, "H F"]:
-        """`C⁻¹M` of the keys with `Q = C Cᵀ`; for one head `m/√q`."""
-        factor = cholesky(self.keys.Q)
-        return jax.vmap(partial(solve_lower, factor), 1, 1)(self.keys.M)
+    def correlation(self) -> Float[np.ndarray, "*batch H F"]:
+        """`C⁻¹M` of the keys with `Q = C Cᵀ`, zero along zero pivots; for one head `m/√q`."""
+        factor, found = lower_factor(self.keys.Q), np.zeros(self.keys.M.shape)
+        for i in range(factor.shape[-1]):
+            pivot = factor[..., i, i, None]
+            left = self.keys.M[..., i, :] - np.sum(factor[..., i, :i, None] * found[..., :i, :], -2)
+            found[..., i, :] = np.where(pivot > 0, left / np.where(pivot > 0, pivot, 1.0), 0.0)
+        return found
 
     def matrices(self) -> Order:
         """The whole matrices, with zeros between the blocks."""
         return Order(*(block_diag(*parts) for parts in zip(self.keys, self.values, strict=True)))
 
 
-def inverse(matrix: Float[Array, "p p"]) -> Float[Array, "p p"]:
-    """Of a small symmetric matrix."""
-    return jax.vmap(partial(solve, matrix), 0, 1)(jnp.eye(len(matrix)))
+def lower_factor(matrix: Float[np.ndarray, "*batch n n"]) -> Float[np.ndarray, "*batch n n"]:
+    """The Cholesky factor of a positive semidefinite matrix; a pivot may be zero."""
+    factor = np.zeros(matrix.shape)
+    for j in range(matrix.shape[-1]):
+        known = np.sum(factor[..., j:, :j] * factor[..., j, None, :j], -1)
+        column = matrix[..., j:, j] - known
+        pivot = column[..., :1]
+        root = np.sqrt(np.where(pivot > 0, pivot, 1.0))
+        factor[..., j:, j] = np.where(pivot > 0, column / root, 0.0)
+    return factor
 
 
-def updated(hats: Unknowns, ridges: Float[Array, "2"]) -> Unknowns:
+def updated(hats: Unknowns, ridges: Any) -> Unknowns:
     """`V = (Γ + V̂)⁻¹`, `M = V M̂`, `Q = V(M̂ M̂ᵀ + Q̂)Vᵀ` for both blocks."""
+    blocks = []
+    for (M, Q, V_hat), ridge in zip(hats, ridges, strict=True):
+        V = np.linalg.inv(ridge * np.eye(V_hat.shape[-1]) + V_hat)
+        blocks.append(Order(V @ M, V @ (M @ M.swapaxes(-1, -2) + Q) @ V.swapaxes(-1, -2), V))
+    return Unknowns(*blocks)
 
-    def block(hat: Order, ridge: Array) -> Order:
-        V = inverse(ridge * jnp.eye(len(hat.V)) + hat.V)
-        return Order(V @ hat.M, V @ (hat.M @ hat.M.T + hat.Q) @ V.T, V)
 
-    return Unknowns(*(block(*each) for each in zip(hats, ridges, strict=True)))
-
-
-def pack(unknowns: Unknowns) -> Float[Any, " n"]:
+def pack(unknowns: Unknowns) -> Float[np.ndarray, "*batch n"]:
     """The flat vector."""
-    xp = unknowns.keys.M.__array_namespace__()
     parts = []
     for M, Q, V in unknowns:
-        lower = np.tril_indices(len(Q))
-        parts += [M.reshape(-1), Q[lower], V[lower]]
-    return xp.concatenate(parts)
+        rows, columns = np.tril_indices(Q.shape[-1])
+        parts += [M.reshape(*M.shape[:-2], -1), Q[..., rows, columns], V[..., rows, columns]]
+    return np.concatenate(parts, -1)
 
 
 class Layout(NamedTuple):
@@ -87,7 +91,7 @@ class Layout(NamedTuple):
     heads: int
     features: int
 
-    def unpack(self, x: Float[Any, " n"]) -> Unknowns:
+    def unpack(self, x: Float[np.ndarray, "*batch n"]) -> Unknowns:
         """The blocks of a flat vector."""
         blocks, at = [], 0
         for p, t in ((self.heads, self.features), (1, 1)):
@@ -95,8 +99,8 @@ class Layout(NamedTuple):
             place = np.zeros((p, p), int)
             place[lower] = place.T[lower] = np.arange(len(lower[0]))
             ends = at + np.cumsum([p * t, len(lower[0]), len(lower[0])])
-            M = x[at : ends[0]].reshape(p, t)
-            blocks.append(Order(M, x[ends[0] : ends[1]][place], x[ends[1] : ends[2]][place]))
+            M, Q, V = np.split(x[..., at : ends[2]], ends[:2] - at, -1)
+            blocks.append(Order(M.reshape(*x.shape[:-1], p, t), Q[..., place], V[..., place]))
             at = int(ends[2])
         return Unknowns(*blocks)
 
@@ -137,16 +141,19 @@ class Layout(NamedTuple):
             )
         )
 
-    def from_free(self, free: Float[Array, " n"]) -> Float[Array, " n"]:
+    def from_free(self, free: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The unknowns of free numbers."""
+        blocks = []
+        for M, *factors in self.unpack(free):
+            lower = [np.tril(it, -1) + np.diag(np.exp(np.diag(it) / 2)) for it in factors]
+            R, V = (it @ it.T for it in lower)
+            blocks.append(Order(M, M @ M.T + R, V))
+        return pack(Unknowns(*blocks))
 
-        def square(log_factor: Array) -> Array:
-            factor = jnp.tril(log_factor, -1) + jnp.diag(jnp.exp(jnp.diag(log_factor) / 2))
-            return factor @ factor.T
-
-        return pack(
-            Unknowns(*(Order(M, M @ M.T + square(R), square(V)) for M, R, V in self.unpack(free)))
-        )
+    def free_slope(self, free: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
+        """The derivative of `from_free`, by complex steps: exact, also where a pivot is 10⁻²⁰."""
+        columns = [self.from_free(free + step).imag for step in 1e-30j * np.eye(free.size)]
+        return np.stack(columns, 1) / 1e-30
 
     def tamed(self, x: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, bool]:
         """The target, and whether it is valid: where a `V` is not positive, which no fixed point has, twice the last.
@@ -168,9 +175,3 @@ def _log_cholesky(matrix: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(matrix)
     factor = np.linalg.cholesky(vectors * np.maximum(values, _LEAST) @ vectors.T)
     return np.tril(factor, -1) + np.diag(2.0 * np.log(np.diag(factor)))
-
-
-@partial(jax.jit, static_argnums=0)
-def unknowns_of(layout: Layout, free: Array) -> tuple[Array, Float[Array, "n n"]]:
-    """The unknowns of free numbers, and their derivatives."""
-    return layout.from_free(free), jax.jacfwd(layout.from_free)(free)
