@@ -1,6 +1,5 @@
 """The iteration: which fixed point it finds, and what it says when it finds none."""
 
-import jax.numpy as jnp
 import numpy as np
 
 from attnrisk.learning.fixed_point import MOST_STEPS, TOLERANCE, find_fixed_point
@@ -11,14 +10,14 @@ def _two_wells(lift):
 
     def move(x):
         first = x[0] - 0.3 * x[0] * (x[0] - 1.0) * (x[0] - 2.0) + lift
-        return jnp.stack([first, 0.5 * x[1] + 0.1 * first])
+        return np.stack([first, 0.5 * x[1] + 0.1 * first])
 
     return move
 
 
 def test_each_start_finds_the_fixed_point_next_to_it():
     move = _two_wells(0.01)
-    low, high = find_fixed_point(move, jnp.zeros(2)), find_fixed_point(move, jnp.array([3.0, 3.0]))
+    low, high = find_fixed_point(move, np.zeros(2)), find_fixed_point(move, np.array([3.0, 3.0]))
     for end in (low, high):
         assert end.converged
         assert float(end.residual) <= TOLERANCE
@@ -31,7 +30,7 @@ def test_a_bottleneck_is_passed():
     """Where the lower fixed point has just gone, the iteration is slow but does not stop there."""
     fold = 0.3 * 2 / (3 * np.sqrt(3))  # the depth of the cubic between 0 and 1
     before, after = (
-        find_fixed_point(_two_wells(scale * fold), jnp.zeros(2)) for scale in (0.999, 1.001)
+        find_fixed_point(_two_wells(scale * fold), np.zeros(2)) for scale in (0.999, 1.001)
     )
     assert before.converged
     assert before.point[0] < 0.45
@@ -41,20 +40,20 @@ def test_a_bottleneck_is_passed():
 
 def test_it_is_faster_than_the_plain_iteration():
     """Which, contracting by 0.9 a step, would take two hundred."""
-    matrix = jnp.array([[0.9, 0.0], [0.1, 0.6]])
-    end = find_fixed_point(lambda x: matrix @ x + jnp.array([0.1, 0.1]), jnp.zeros(2))
+    matrix = np.array([[0.9, 0.0], [0.1, 0.6]])
+    end = find_fixed_point(lambda x: matrix @ x + np.array([0.1, 0.1]), np.zeros(2))
     assert end.converged
     assert end.steps < 30
     np.testing.assert_allclose(end.point, [1.0, 0.5], atol=1e-7)
 
 
 def test_no_fixed_point():
-    end = find_fixed_point(lambda x: x + 1.0, jnp.zeros(2))
+    end = find_fixed_point(lambda x: x + 1.0, np.zeros(2))
     assert not end.converged
     assert end.steps == MOST_STEPS
 
 
 def test_nonsense_ends_at_once():
-    end = find_fixed_point(lambda x: x * jnp.nan, jnp.zeros(2))
+    end = find_fixed_point(lambda x: x * np.nan, np.zeros(2))
     assert not end.converged
     assert end.steps == 0

@@ -88,13 +88,13 @@ def hats(task: AbstractSamplable, unknowns: Unknowns, seen: CavitySamples, fitte
     keys = Order(M_hat, outer(pull_k, fitted.pull_k), (V_hat + V_hat.swapaxes(1, 2)) / 2)
     own = np.sum(seen.location * pull_v, -1)
     others = np.sum((1.0 - seen.location) * seen.sample.values * pull_v, -1)
-    values = (
+    terms = (
         own * (seen.sample.label - m[..., None] * seen.excess) / (1.0 + float(task.noise) ** 2),
         np.sum(pull_v**2, -1),
         -seen.excess * own - others / q[..., None],
         fitted.loss,
     )
-    *values, train = (np.sum(weights * each, (1, 2)) for each in values)
+    *values, train = (np.sum(weights * each, (1, 2)) for each in terms)
     return Hats(Unknowns(keys, Order(*(each[:, None, None] for each in values))), train)
 
 

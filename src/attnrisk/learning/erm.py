@@ -175,16 +175,16 @@ class Problem(Averages):
         before every sample has been searched for a lower minimum.
         """
         numbers = float(alpha), float(ridge.k), float(ridge.v)
-        x, chi, result = np.array(start.x), start.displacements, Result.MAX_STEPS
-        anew, searches = chi is None, 0
+        x, last, result = np.array(start.x), start.displacements, Result.MAX_STEPS
+        anew, searches = last is None, 0
         for count in range(_MOST_STEPS):
-            chi, step = map_step(self, x, numbers, chi, anew)
+            last, step = map_step(self, x, numbers, last, anew)
             if np.all(np.abs(step.target - x) <= _TOLERANCE * (1.0 + np.abs(x))):
                 # Fixed; but is every sample at its lowest minimum? If not, on from there. A sample that has two
                 # equally low ones jumps at every step, and may, if that is little beside the sampling; its share is in
                 # the error.
                 if not anew:
-                    chi, step = map_step(self, x, numbers, chi)
+                    last, step = map_step(self, x, numbers, last)
                 searches += 1
                 jump = np.abs(step.target - x)
                 noise = np.std(step.replicates, 0, ddof=1) / np.sqrt(len(step.replicates))
@@ -195,8 +195,9 @@ class Problem(Averages):
             ahead = _stepped(self.layout, x, step, start.near or count >= _PLAIN_STEPS)
             anew = bool(np.any(np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))))
             x = ahead
+        assert last is not None
         return FixedPointSolution(
-            self.layout, alpha, ridge, start.name, x, chi, step, count + 1, result
+            self.layout, alpha, ridge, start.name, x, last, step, count + 1, result
         )
 
     def report(self, found: FixedPointSolution) -> ERMAsymptotics:
@@ -291,7 +292,7 @@ class Problem(Averages):
 
 
 @eqx.filter_jit
-def _risks(arrays: Any, M: Float[Array, "m P T"], Q: Float[Array, "m P P"]) -> Array:
+def _risks(arrays: Any, M: Float[Any, "m P T"], Q: Float[Any, "m P P"]) -> Array:
     """The risk at several overlaps; per randomisation where the engine has random points."""
     task, attention, engine = arrays
     return jax.lax.map(lambda each: engine.risk(task, attention, Overlaps(*each)), (M, Q))

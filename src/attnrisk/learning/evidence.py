@@ -6,12 +6,15 @@ points per randomisation, the same at all overlaps, so that they are smooth func
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..tasks import AbstractSamplable
+
+_AT_A_TIME = 1024
 
 
 class Points(NamedTuple):
@@ -40,9 +43,10 @@ class Uncertainty(NamedTuple):
     label_variance: Any
 
 
-def uncertainty(depth: Float[Array, "2"], noise: Any) -> Uncertainty:
+def uncertainty(depth: Float[Any, "2"], noise: Any) -> Uncertainty:
     """The overlaps at a depth."""
-    q, left = -jnp.expm1(-depth), jnp.exp(-depth)
+    xp = depth.__array_namespace__()
+    q, left = -xp.expm1(-depth), xp.exp(-depth)
     return Uncertainty(q[0], q[1], left[0], noise**2 + left[1])
 
 
@@ -60,6 +64,7 @@ class _Sample(NamedTuple):
     excess: Any
 
 
+@eqx.filter_jit
 def evidence(task: AbstractSamplable, depth: Float[Array, "2"], points: Points) -> Evidence:
     """The evidence per randomisation, averaged over its points, the locations they visit and the sign of the noise."""
     given = uncertainty(depth, task.noise)
@@ -94,7 +99,11 @@ def evidence(task: AbstractSamplable, depth: Float[Array, "2"], points: Points) 
 
         return jax.vmap(labelled)(noise * signs)
 
-    means = jax.lax.map(lambda each: jax.tree.map(jnp.mean, jax.vmap(at_point)(*each)), points)
+    # Few at a time: larger arrays would be spread over threads, which costs more than they gain.
+    samples = jax.lax.map(
+        lambda each: jax.lax.map(lambda it: at_point(*it), each, batch_size=_AT_A_TIME), points
+    )
+    means = jax.tree.map(lambda each: jnp.mean(each, (1, 2)), samples)
     # By the Nishimori identity the excess has mean zero. Weighted as below it cancels the noise of the signal both
     # where the location is known and where all locations are equally likely.
     signal_v = means.signal_v - means.certainty * means.excess / given.label_variance

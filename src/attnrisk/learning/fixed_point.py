@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+import numpy as np
+from jaxtyping import Float
 
 MOST_STEPS = 400
 TOLERANCE = 1e-9  # of a step; the points are fixed, so that only rounding is in the way
@@ -16,57 +15,47 @@ _LEAST_PROGRESS = 0.5  # of a step along the plain one
 
 
 class Iteration(NamedTuple):
-    """A point, the plain step `T(x) − x` from it, and an estimate of `(1 − T')⁻¹`."""
+    """A point, the plain step `T(x) − x` from it, and how many steps led there."""
 
-    point: Float[Array, "2"]
-    step: Float[Array, "2"]
-    inverse: Float[Array, "2 2"]
-    steps: Int[Array, ""]
+    point: Float[np.ndarray, "2"]
+    step: Float[np.ndarray, "2"]
+    steps: int
 
     @property
-    def residual(self) -> Float[Array, ""]:
+    def residual(self) -> float:
         """The larger component of the plain step."""
-        return jnp.max(jnp.abs(self.step))
+        return float(np.max(np.abs(self.step)))
 
     @property
-    def converged(self) -> Bool[Array, ""]:
+    def converged(self) -> bool:
         """Whether the point is a fixed point."""
         return self.residual <= TOLERANCE
 
 
-def find_fixed_point(function: Callable[[Array], Array], start: Float[Array, "2"]) -> Iteration:
+def find_fixed_point(
+    function: Callable[[np.ndarray], np.ndarray], start: Float[np.ndarray, "2"]
+) -> Iteration:
     """Iterate `x → function(x)` with Broyden's method, restricted to stay close to the plain iteration.
 
     Not a library's root finder: from below a monotone map climbs to its lowest fixed point, from above it descends to
     its highest, and the answer has to be that one. Hence a step has to agree in direction with the plain one, and may
     not be much longer.
     """
-
-    def advance(state: Iteration) -> Iteration:
-        point = jnp.maximum(state.point + _restricted(state), 0.0)
-        step = function(point) - point
-        return Iteration(point, step, _update(state, point - state.point, step), state.steps + 1)
-
-    def unfinished(state: Iteration) -> Array:
-        return (state.residual > TOLERANCE) & (state.steps < MOST_STEPS)
-
-    first = Iteration(start, function(start) - start, jnp.eye(2), jnp.asarray(0))
-    return jax.lax.while_loop(unfinished, advance, first)
-
-
-def _restricted(state: Iteration) -> Float[Array, "2"]:
-    """Broyden's step where it agrees with the plain one, shortened to the longest allowed."""
-    ahead, plain = state.inverse @ state.step, state.step
-    agrees = ahead @ plain >= _LEAST_PROGRESS * plain @ plain
-    longest = jnp.minimum(_LONGEST_RATIO * state.residual, _LONGEST_STEP)
-    excess = jnp.max(jnp.abs(ahead)) / jnp.maximum(state.residual, longest)
-    return jnp.where(agrees, ahead / jnp.maximum(excess, 1.0), plain)
-
-
-def _update(state: Iteration, ahead: Array, step: Array) -> Float[Array, "2 2"]:
-    """Broyden's update; where the plain steps do not shrink, twice the last ratio of step to plain step instead."""
-    change = state.inverse @ (state.step - step)
-    scale = ahead @ change
-    updated = state.inverse + jnp.outer(ahead - change, ahead @ state.inverse) / scale
-    stride = 2.0 * jnp.max(jnp.abs(ahead)) / state.residual
-    return jnp.where(scale > 0, updated, stride * jnp.eye(2))
+    now = Iteration(start, function(start) - start, 0)
+    inverse = np.eye(2)  # an estimate of `(1 − T')⁻¹`
+    while now.residual > TOLERANCE and now.steps < MOST_STEPS:
+        ahead, plain = inverse @ now.step, now.step
+        longest = min(_LONGEST_RATIO * now.residual, _LONGEST_STEP)
+        if ahead @ plain >= _LEAST_PROGRESS * plain @ plain:
+            ahead /= max(np.max(np.abs(ahead)) / max(now.residual, longest), 1.0)
+        else:
+            ahead = plain
+        point = np.maximum(now.point + ahead, 0.0)
+        ahead, step = point - now.point, function(point) - point
+        change = inverse @ (plain - step)
+        if ahead @ change > 0:
+            inverse = inverse + np.outer(ahead - change, ahead @ inverse) / (ahead @ change)
+        else:  # plain steps do not shrink: twice the last ratio of step to plain step
+            inverse = 2.0 * np.max(np.abs(ahead)) / now.residual * np.eye(2)
+        now = Iteration(point, step, now.steps + 1)
+    return now

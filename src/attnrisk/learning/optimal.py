@@ -10,10 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
-from jaxtyping import Array, Float
+from jaxtyping import Float
+from scipy.special import ndtri
 
 from .._check import real, refuse
 from .._results import ErrorKind, Estimate, Result
@@ -21,7 +20,7 @@ from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
 from ..tasks import AbstractSamplable, AbstractTask
 from .evidence import Evidence, Points, evidence, uncertainty
-from .fixed_point import Iteration, find_fixed_point
+from .fixed_point import find_fixed_point
 from .scope import LIMITS, optimisable
 
 RANDOMISATIONS = 8
@@ -170,32 +169,18 @@ def state_evolution(
         raise refuse("steps", steps, "a whole number ≥ 1")
     if not all(0 <= real("start", q) < 1 for q in start):
         raise refuse("start", start, "two overlaps ≥ 0 and < 1")
-    depth = -np.log1p(-np.asarray(start, float))
-    task_, alpha_, depth_ = as_arrays((task, alpha, depth))
-    pooled, own = _follow(task_, alpha_, depth_, draw(task, seed), steps)
-    values, replicates = (-np.expm1(-np.asarray(each)) for each in (pooled, own))
-    errors = np.std(replicates, 1, ddof=1) / np.sqrt(RANDOMISATIONS)
-    q_k, q_v = (Estimate(values[:, i], errors[:, i], ErrorKind.STANDARD) for i in range(2))
+    points = draw(task, seed)
+    alone = [Points(*(each[at : at + 1] for each in points)) for at in range(RANDOMISATIONS)]
+    maps = [StateEvolution(task, alpha, each) for each in (points, *alone)]
+    depths = [np.tile(-np.log1p(-np.asarray(start, float)), (len(maps), 1))]
+    for _ in range(steps):
+        each = zip(maps, depths[-1], strict=True)
+        depths.append(np.stack([evolution.next_depth(depth) for evolution, depth in each]))
+    (q_k, *k_alone), (q_v, *v_alone) = -np.expm1(-np.stack(depths).T)
+    errors = (np.std(each, 0, ddof=1) / np.sqrt(RANDOMISATIONS) for each in (k_alone, v_alone))
+    found = zip((q_k, q_v), errors, strict=True)
+    q_k, q_v = (Estimate(*each, ErrorKind.STANDARD) for each in found)
     return Trajectory(q_k, q_v)
-
-
-@eqx.filter_jit
-def _follow(
-    task: AbstractSamplable, alpha: Array, start: Array, points: Points, steps: int
-) -> tuple[Float[Array, "steps 2"], Float[Array, "steps r 2"]]:
-    """Depths along the way, of the mean over all points and of each randomisation."""
-
-    def alone(each: tuple[Array, Points]) -> Array:
-        depth, own = each
-        one = jax.tree.map(lambda points: points[None], own)
-        return _next_depth(task, alpha, _pooled(evidence(task, depth, one)))
-
-    def step(depths: tuple[Array, Array], _: None) -> Any:
-        pooled = _next_depth(task, alpha, _pooled(evidence(task, depths[0], points)))
-        return (pooled, jax.lax.map(alone, (depths[1], points))), depths
-
-    first = start, jnp.broadcast_to(start, (RANDOMISATIONS, 2))
-    return jax.lax.scan(step, first, length=steps + 1)[1]
 
 
 def draw(task: AbstractSamplable, seed: int = 0, fewer: int = 0) -> Points:
@@ -205,17 +190,17 @@ def draw(task: AbstractSamplable, seed: int = 0, fewer: int = 0) -> Points:
     log2_points = int(np.clip(room, _LEAST_POINTS, _MOST_POINTS)) - fewer
     for_length, for_shift, normals = _numbers(longest, task.shift_uniforms, log2_points, seed)
     which = np.searchsorted(np.cumsum(law.probabilities)[:-1], for_length, "right")
-    return Points(jnp.asarray(law.lengths[which], float), for_shift, normals)
+    return Points(*as_arrays((law.lengths[which], for_shift, normals)))
 
 
 @lru_cache(maxsize=8)
 def _numbers(
     longest: int, shift_uniforms: int, log2_points: int, seed: int
-) -> tuple[np.ndarray, Array, Array]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Uniform numbers for the length and the shift of each sequence, and normal ones for all else."""
     uniforms = sobol(2 * longest + 2 + shift_uniforms, log2_points, RANDOMISATIONS, seed)
-    for_length, rest = uniforms[..., 0], jnp.asarray(uniforms[..., 1:])
-    return for_length, rest[..., :shift_uniforms], ndtri(rest[..., shift_uniforms:])
+    for_length, for_shift = uniforms[..., 0], uniforms[..., 1 : 1 + shift_uniforms]
+    return for_length, for_shift, ndtri(uniforms[..., 1 + shift_uniforms :])
 
 
 def reachable(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoint:
@@ -243,17 +228,56 @@ def informed_start(task: AbstractSamplable, alpha: float) -> np.ndarray:
 
 
 def _branch(task: AbstractSamplable, alpha: float, start: np.ndarray, points: Points) -> FixedPoint:
-    """The fixed point that the state evolution reaches from a pair of depths."""
-    task_, alpha_, start_ = as_arrays((task, alpha, start))
-    end, values, errors = jax.device_get(_solve(task_, alpha_, start_, points))
-    outcome = Outcome(
-        *(Estimate(*each, ErrorKind.STANDARD) for each in zip(values, errors, strict=True))
+    """The fixed point that the state evolution reaches from a pair of depths.
+
+    To first order, the map `T_r` of one randomisation has its fixed point `(1 − T')⁻¹(T_r − T)` away, and there its own
+    outcomes. The step that is left at the end of the iteration counts in the same way.
+    """
+    evolution = StateEvolution(task, alpha, points)
+    end = find_fixed_point(evolution.next_depth, start)
+    probes = end.point + _PROBE * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    around = [evolution.evidence(each) for each in probes]
+    outcomes = np.stack(
+        [np.stack(outcome(task, alpha, *each), -1) for each in zip(probes, around, strict=True)]
     )
+    ahead = np.stack([evolution.next_depths(_pooled(each)) for each in around])
+    pull, slopes = ((each[1:] - each[0]) / _PROBE for each in (ahead, np.mean(outcomes, 1)))
+    response = np.linalg.solve(np.eye(2) - pull, slopes)
+    own = evolution.next_depths(around[0])
+    replicates = outcomes[0] + (own - np.mean(own, 0)) @ response
+    spread = np.std(replicates, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
+    errors = spread + np.abs(end.step @ response)
+    values = zip(np.mean(outcomes[0], 0), errors, strict=True)
+    found = Outcome(*(Estimate(*each, ErrorKind.STANDARD) for each in values))
     if end.point[1] == _RECOVERED:
         infinite = Estimate(np.inf, 0.0, ErrorKind.STANDARD)
-        outcome = outcome._replace(q_hat_v=infinite, free_entropy=infinite)
+        found = found._replace(q_hat_v=infinite, free_entropy=infinite)
     result = Result.CONVERGED if end.converged else Result.MAX_STEPS
-    return FixedPoint(*outcome, float(end.residual), int(end.steps), result)
+    return FixedPoint(*found, end.residual, end.steps, result)
+
+
+class StateEvolution(NamedTuple):
+    """The map from depths `log(1 + q̂)` to the next, `q̂ = α E[Σ(∂_ω log Z)²]`, as a mean over random sequences."""
+
+    task: AbstractSamplable
+    alpha: float
+    points: Points
+
+    def evidence(self, depth: Float[np.ndarray, "2"]) -> Evidence:
+        """Of each randomisation."""
+        task, at = as_arrays((self.task, depth))
+        found = evidence(task, at, self.points)
+        return jax.tree.map(np.asarray, found)
+
+    def next_depth(self, depth: Float[np.ndarray, "2"]) -> Float[np.ndarray, "2"]:
+        """From the mean over all points."""
+        return self.next_depths(_pooled(self.evidence(depth)))
+
+    def next_depths(self, seen: Evidence) -> Float[np.ndarray, "*batch 2"]:
+        """The depths that follow from some evidence."""
+        depth_k, depth_v = (np.log1p(self.alpha * it) for it in (seen.signal_k, seen.signal_v))
+        recovering = (float(self.task.noise) == 0.0) & (depth_v > _RECOVERING)
+        return np.stack([depth_k, np.where(recovering, _RECOVERED, depth_v)], -1)
 
 
 class Outcome(NamedTuple):
@@ -267,57 +291,20 @@ class Outcome(NamedTuple):
     risk: Any
 
 
-@eqx.filter_jit
-def _solve(
-    task: AbstractSamplable, alpha: Array, start: Array, points: Points
-) -> tuple[Iteration, Array, Array]:
-    """Where the iteration of the mean over all points ended, the outcomes there, and their errors.
-
-    To first order, the map `T_r` of one randomisation has its fixed point `(1 − T')⁻¹(T_r − T)` away, and there its own
-    outcomes. The step that is left at the end of the iteration counts in the same way.
-    """
-
-    def at(depth: Array) -> Evidence:
-        return evidence(task, depth, points)
-
-    end = find_fixed_point(lambda depth: _next_depth(task, alpha, _pooled(at(depth))), start)
-    probes = end.point + _PROBE * jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    around = jax.lax.map(at, probes)
-    outcomes = jnp.stack(jax.vmap(outcome, (None, None, 0, 0))(task, alpha, probes, around), -1)
-    pull = _slopes(_next_depth(task, alpha, _pooled(around)))
-    response = jnp.linalg.solve(jnp.eye(2) - pull, _slopes(jnp.mean(outcomes, 1)))
-    ahead = _next_depth(task, alpha, jax.tree.map(lambda value: value[0], around))
-    replicates = outcomes[0] + (ahead - jnp.mean(ahead, 0)) @ response
-    spread = jnp.std(replicates, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
-    errors = spread + jnp.abs(end.step @ response)
-    values = jnp.mean(outcomes[0], 0)
-    return end, values, errors
-
-
 def _pooled(seen: Evidence) -> Evidence:
-    """The mean over randomisations, the last axis."""
-    return jax.tree.map(lambda value: jnp.mean(value, -1), seen)
+    """The mean over randomisations."""
+    return jax.tree.map(np.mean, seen)
 
 
-def _slopes(values: Float[Array, "3 n"]) -> Float[Array, "2 n"]:
-    """Derivatives by the two depths, a row each, from the values at the three probes."""
-    return (values[1:] - values[0]) / _PROBE
-
-
-def _next_depth(task: AbstractTask, alpha: Array, seen: Evidence) -> Float[Array, "*batch 2"]:
-    """The next depths, `log(1 + q̂)` with `q̂ = α E[Σ(∂_ω log Z)²]`."""
-    depth_k, depth_v = (jnp.log1p(alpha * signal) for signal in (seen.signal_k, seen.signal_v))
-    recovering = (task.noise == 0.0) & (depth_v > _RECOVERING)
-    return jnp.stack([depth_k, jnp.where(recovering, _RECOVERED, depth_v)], -1)
-
-
-def outcome(task: AbstractTask, alpha: Any, depth: Float[Array, "2"], seen: Evidence) -> Outcome:
+def outcome(
+    task: AbstractTask, alpha: float, depth: Float[np.ndarray, "2"], seen: Evidence
+) -> Outcome:
     """Overlaps, free entropy and test risk at a pair of depths.
 
     With `q̂ = q/(1−q)` the free entropy is `½Σ(q + log(1−q)) + α E[log Z]`, a function of `q` alone, stationary at
     the fixed points.
     """
-    given, (q_hat_k, q_hat_v) = uncertainty(depth, task.noise), jnp.expm1(depth)
-    entropy = (given.q_k + given.q_v - jnp.sum(depth)) / 2 + alpha * seen.log_evidence
+    given, (q_hat_k, q_hat_v) = uncertainty(depth, float(task.noise)), np.expm1(depth)
+    entropy = (given.q_k + given.q_v - np.sum(depth)) / 2 + alpha * seen.log_evidence
     risk = given.label_variance + given.q_v * (1.0 - seen.found)
-    return Outcome(*jnp.broadcast_arrays(given.q_k, given.q_v, q_hat_k, q_hat_v, entropy, risk))
+    return Outcome(*np.broadcast_arrays(given.q_k, given.q_v, q_hat_k, q_hat_v, entropy, risk))

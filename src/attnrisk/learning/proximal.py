@@ -28,17 +28,17 @@ _MOVES = np.array([0.7, 1.5, 3.0, 5.0, 8.0, 13.0, 22.0, 40.0])
 class Sample(NamedTuple):
     """The cavity fields of one sequence, and its label."""
 
-    keys: Float[Array, "H L"]
-    values: Float[Array, " L"]
-    label: Float[Array, ""]
+    keys: Float[Any, "H L"]
+    values: Float[Any, " L"]
+    label: Float[Any, ""]
 
 
 class Fitted(NamedTuple):
     """What a sample pulls with, `f = V⁻¹(χ−ω)` for the scores and the values, and what is left of its label."""
 
-    pull_k: Float[Array, "H L"]
-    pull_v: Float[Array, " L"]
-    loss: Float[Array, ""]
+    pull_k: Float[Any, "H L"]
+    pull_v: Float[Any, " L"]
+    loss: Float[Any, ""]
 
 
 def _apply(matrix: Float[Array, "H H"], fields: Float[Array, "H L"]) -> Float[Array, "H L"]:

@@ -58,7 +58,7 @@ def draw(
 
 
 @eqx.filter_jit
-def _draw_shifts(task: AbstractSamplable, uniforms: Float[Array, "r n u"]) -> Float[Array, "r n F"]:
+def _draw_shifts(task: AbstractSamplable, uniforms: Float[Any, "r n u"]) -> Float[Array, "r n F"]:
     return jax.vmap(jax.vmap(task.draw_shift))(uniforms)
 
 
@@ -101,9 +101,9 @@ def locate(
 @eqx.filter_jit
 def _locate(
     task: AbstractSamplable,
-    correlations: Float[Array, "c H F"],
-    normals: Float[Array, "n H L"],
-    shifts: Float[Array, "n F 1"],
+    correlations: Float[Any, "c H F"],
+    normals: Float[Any, "n H L"],
+    shifts: Float[Any, "n F 1"],
 ) -> tuple[Float[Array, "c n e"], Float[Array, "c n e F L"]]:
     """The law of the location and its score, at several correlations."""
     first = jnp.eye(normals.shape[-1])[0]
