@@ -17,6 +17,7 @@ else:
     os.environ["JAX_ENABLE_X64"] = "1"
 
 if TYPE_CHECKING:
+    from ._compile_cache import enable_compile_cache as enable_compile_cache
     from ._results import ErrorKind as ErrorKind
     from ._results import Estimate as Estimate
     from ._results import Result as Result
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 _WHOLE = ("tasks", "attention", "population")
 # Those that only some programs need, each imported when one of its names is asked for.
 _LAZY = {
+    "_compile_cache": ("enable_compile_cache",),
     "_results": ("ErrorKind", "Estimate", "Result", "record"),
     "flow": (
         "Basins",

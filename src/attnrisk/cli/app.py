@@ -11,6 +11,7 @@ import typer
 
 from .. import __version__
 from .._check import Refusal
+from .._compile_cache import enable_compile_cache
 from .command import app
 from .interrupts import interruptible
 
@@ -49,6 +50,8 @@ def attnrisk(
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    else:
+        enable_compile_cache()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,75 @@
+"""Compiled code, kept between runs: most of what a first answer takes is compilation.
+
+JAX's persistent compilation cache, in the cache folder of the user. Entries are keyed by JAX by the program, its
+versions and its flags; the folder also by the processor, for which XLA compiles.
+"""
+
+import hashlib
+import os
+import platform
+import sys
+import warnings
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+VARIABLE = "ATTNRISK_COMPILE_CACHE"  # a folder, or "off"
+_LARGEST = 2**29  # bytes; the entries that were not used for longest are removed
+_LEAST_SECONDS = 0.1  # of compilation, for an entry
+_LOCK_SECONDS = 5.0
+
+
+def enable_compile_cache() -> Path | None:
+    """Keep compiled code between runs, and return the folder; `None` where it is switched off or cannot be written.
+
+    The command line does so for every command. Where `JAX_COMPILATION_CACHE_DIR` is set, JAX's own settings stay.
+    """
+    given = os.environ.get(VARIABLE, "")
+    if given.lower() in ("off", "0", "no", "false") or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return None
+    folder = _folder(given)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_unfinished(folder)
+    except OSError:
+        return None
+    settings = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_compilation_cache_max_size": _LARGEST,
+        "jax_persistent_cache_min_compile_time_secs": _LEAST_SECONDS,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache entry")
+    for name, value in settings.items():
+        os.environ.setdefault(
+            name.upper(), str(value)
+        )  # for JAX when it is imported, and for workers
+        if "jax" in sys.modules:
+            sys.modules["jax"].config.update(name, value)
+    return folder
+
+
+def _folder(given: str) -> Path:
+    if given:
+        base = Path(given)
+    else:
+        from platformdirs import user_cache_path
+
+        base = user_cache_path("attnrisk", appauthor=False) / "compiled"
+    flags = ""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    machine = f"{platform.machine()} {platform.processor()} {flags}"
+    key = hashlib.sha256(machine.encode()).hexdigest()[:8]
+    return base / f"jax-{version('jax')}-{version('jaxlib')}-{key}"
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what a killed process has left: entries without the time of their last use, which is written last."""
+    from filelock import FileLock, Timeout
+
+    with suppress(Timeout), FileLock(folder / ".lockfile", timeout=_LOCK_SECONDS):
+        for entry in folder.glob("*-cache"):
+            if not entry.with_name(entry.name.removesuffix("-cache") + "-atime").exists():
+                entry.unlink()

@@ -1,0 +1,97 @@
+"""Compiled code between runs: kept, shared, bounded, and never in the way."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from attnrisk._compile_cache import VARIABLE, enable_compile_cache
+
+RISK = """
+import json, sys
+from attnrisk._compile_cache import enable_compile_cache
+folder = enable_compile_cache()
+import jax
+counts = {"hits": 0, "misses": 0}
+def count(event, **_):
+    for name in counts:
+        counts[name] += event == f"/jax/compilation_cache/cache_{name}"
+jax.monitoring.register_event_listener(count)
+import attnrisk as ar
+found = ar.population_minimum(ar.SpikedSLR(2.0, 3), ar.Softmax())
+print(json.dumps({"risk": float(found.risk), "folder": str(folder), **counts}))
+"""
+
+
+def _start(place):
+    kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+    return subprocess.Popen(
+        [sys.executable, "-c", RISK],
+        env={**kept, VARIABLE: str(place)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _answer(process):
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert not err
+    return json.loads(out)
+
+
+@pytest.fixture(autouse=True)
+def _jax_settings_are_kept(monkeypatch):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+
+
+def test_two_processes_write_at_once_and_a_third_compiles_nothing(tmp_path):
+    first, second = (_start(tmp_path) for _ in range(2))
+    risks = {_answer(each)["risk"] for each in (first, second)}
+    third = _answer(_start(tmp_path))
+    assert risks == {third["risk"]}
+    assert third["hits"] > 0
+    assert third["misses"] == 0
+
+
+def test_what_a_killed_process_left_is_compiled_again(tmp_path):
+    before = _answer(_start(tmp_path))
+    (folder,) = tmp_path.iterdir()
+    entries = sorted(folder.glob("*-cache"))
+    for entry in entries:
+        entry.write_bytes(entry.read_bytes()[:100])
+        entry.with_name(entry.name.removesuffix("-cache") + "-atime").unlink()
+    after = _answer(_start(tmp_path))
+    assert after["risk"] == before["risk"]
+    assert after["misses"] > 0
+    assert sorted(folder.glob("*-cache")) == entries
+    assert min(entry.stat().st_size for entry in entries) > 100
+
+
+def test_a_damaged_entry_is_passed_over_in_silence(tmp_path):
+    before = _answer(_start(tmp_path))
+    (folder,) = tmp_path.iterdir()
+    for entry in folder.glob("*-cache"):
+        entry.write_bytes(b"damaged")
+    assert _answer(_start(tmp_path))["risk"] == before["risk"]
+
+
+@pytest.mark.parametrize("word", ["off", "0", "OFF"])
+def test_it_can_be_switched_off(monkeypatch, word):
+    monkeypatch.setenv(VARIABLE, word)
+    assert enable_compile_cache() is None
+
+
+def test_a_folder_that_cannot_be_made_is_done_without(tmp_path):
+    (tmp_path / "file").write_text("")
+    found = _answer(_start(tmp_path / "file" / "folder"))
+    assert found["folder"] == "None"
+    assert found["hits"] == 0
+
+
+def test_the_settings_of_jax_have_the_say(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    assert enable_compile_cache() is None
