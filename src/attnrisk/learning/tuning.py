@@ -14,7 +14,8 @@ from .erm import LOG2_POINTS, Problem, Start, distinct, erm_asymptotics
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
 _MOST_EVALUATIONS = 30
-_PART = 4  # randomisations on the way: near the best ridges the risk hardly depends on them
+# Points on the way, a power of two, and randomisations at least: near the best ridges the risk hardly depends on them.
+_LOG2_FEW, _PART = 11, 4
 # Where the fixed point is not found, the descent starts at ridges that are larger by this.
 _STIFFER, _MOST_RESTARTS = np.log(3.0), 4
 _NOT_FOUND = 1e3  # a risk that no line search accepts, where there is no fixed point
@@ -35,7 +36,7 @@ def tuned_erm_asymptotics(
     """
     alpha = float(real("alpha", alpha, above=0.0))
     problem = Problem.of(task, attention, log2_points, seed)
-    descent = Descent(problem.on_part(_PART), alpha)
+    descent = Descent(problem.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)
     first = first_ridge(task, attention) if start is None else start
     best = descent.run(np.log([float(first.k), float(first.v)]))
     ridge = Ridge(*np.exp(best).tolist())
