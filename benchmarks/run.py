@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks import flow, learning, population, simulation, studies, walk
+from benchmarks import flow, learning, population, simulation, studies, waits, walk
 
 RESULTS = Path(__file__).with_name("results.md")
 
@@ -29,7 +29,7 @@ def main() -> int:
     rows = population.rows() + walk.rows() + flow.rows() + learning.rows() + simulation.rows()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, CORES)
-    rows += studies.rows()
+    rows += studies.rows() + waits.rows()
     table = Table("what", "found", "bar", "reached")
     for row in rows:
         table.add_row(escape(row.what), row.found, row.bar, _mark(row))

@@ -1,6 +1,7 @@
 """The studies room and the command line, as someone at a terminal meets them: every row starts processes of its own."""
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import attnrisk as ar
+from attnrisk._compile_cache import VARIABLE
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.plan import light_plan
 from attnrisk.studies import Store, Study, sweep
@@ -21,8 +23,7 @@ from benchmarks.population import Row, seconds
 
 POINTS, CALLS, FASTER = 400, 5, 20.0
 NU, LENGTHS = {"from": 1, "to": 8, "points": POINTS // 4}, [2, 3, 5, 10]
-FIRST, FIGURE, REPORT = 4.0, 120.0, 180.0  # seconds
-ASKED = [("spiked", "softmax"), ("spiked", "softplus"), ("max", "softmax"), ("max", "softplus")]
+FIGURE = 120.0  # seconds
 BATCH = 8
 
 
@@ -30,19 +31,9 @@ def _call(*arguments: str) -> float:
     """Seconds of the command line, from its start to its end."""
     command = [sys.executable, "-c", "from attnrisk.cli import main; main()", *arguments]
     begun = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    cold = {**os.environ, VARIABLE: "off"}
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=cold)
     return time.perf_counter() - begun
-
-
-def first_answers() -> list[Row]:
-    """The median of several calls."""
-    rows = []
-    for task, attention in ASKED:
-        options = "population", "--task", task, "--nu", "5", "--attention", attention
-        took = float(np.median([_call(*options) for _ in range(CALLS)]))
-        what = f"first answer of the command line, {attention} on {task}"
-        rows.append(Row(what, f"{took:.1f} s", f"≤ {FIRST:g} s", took <= FIRST))
-    return rows
 
 
 def from_an_empty_store(what: str, bar: float, *arguments: str) -> Row:
@@ -123,9 +114,7 @@ def _kernels() -> list[Row]:
 def rows() -> list[Row]:
     """What this room promises, on all cores."""
     return [
-        *first_answers(),
         from_an_empty_store("figure 2", FIGURE, "figure", "2"),
-        from_an_empty_store("quick report", REPORT, "report"),
         *sweeping(),
         *batching(),
     ]

@@ -1,0 +1,95 @@
+"""What a user waits for: each command in a new process, with nothing compiled before, and a second time.
+
+`python -m benchmarks.waits [NAME]` prints a table.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from attnrisk._compile_cache import VARIABLE
+from benchmarks.population import Row
+
+KERNEL = """
+import jax
+def phi(score):
+    return jax.nn.softplus(score) ** 2
+"""
+
+
+class Wait(NamedTuple):
+    """A command, and the seconds that it may take cold and the second time."""
+
+    command: tuple[str, ...]
+    cold: float
+    second: float
+
+
+WAITS = {
+    "population": Wait(("population",), 2, 1),
+    "population, softplus on max": Wait(
+        ("population", "--task", "max", "--attention", "softplus"), 4, 3
+    ),
+    "erm, two attentions": Wait(("erm", "--alpha", "2", "--attention", "softmax,linear"), 10, 3),
+    "flow, five runs": Wait(("flow", "--runs", "5", "--start", "mismatched"), 10, 5),
+    "judge, a kernel": Wait(("judge", "--kernel", "waits_kernel:phi"), 30, 12),
+    "quick report": Wait(("report", "--out", "report.html", "--store", "answers.sqlite"), 90, 90),
+}
+
+
+def seconds(wait: Wait, folder: Path) -> tuple[float, float]:
+    """Cold, and a second time in a new process; what was answered before is forgotten, what was compiled is not."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    environment = {**kept, VARIABLE: str(folder / "compiled")}
+    (folder / "waits_kernel.py").write_text(KERNEL)
+    spent = []
+    for _ in range(2):
+        begun = time.perf_counter()
+        subprocess.run(
+            [str(Path(sys.executable).with_name("attnrisk")), *wait.command],
+            env=environment,
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        spent.append(time.perf_counter() - begun)
+        for kept_answers in folder.glob("answers.sqlite*"):
+            kept_answers.unlink()
+    return spent[0], spent[1]
+
+
+def rows(names: list[str] | None = None) -> list[Row]:
+    """All waits, or those of these names."""
+    table = []
+    for name in names or WAITS:
+        wait = WAITS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            cold, second = seconds(wait, Path(folder))
+        table.append(
+            Row(
+                f"wait for {name}, cold / second run",
+                f"{cold:.1f} s / {second:.1f} s",
+                f"≤ {wait.cold:g} s / {wait.second:g} s",
+                cold <= wait.cold and second <= wait.second,
+            )
+        )
+    return table
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {list(WAITS)}; all if not given"
+    )
+    for row in rows(parser.parse_args().names):
+        print(f"{row.what:45} {row.found:20} {row.bar}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
