@@ -11,7 +11,12 @@ _LONGEST = 300  # characters of what was given that are repeated
 
 
 class Refusal(ValueError):
-    """Bad input, said in one line for the person who gave it."""
+    """Bad input, said in one line for the person who gave it.
+
+    `parts` are the name of the argument, what was given and what is allowed, where there is one to blame.
+    """
+
+    parts: tuple[str, str, str] | None = None
 
 
 def is_traced(value: Any) -> bool:
@@ -33,11 +38,13 @@ def check_double_precision() -> None:
 
 
 def refuse(name: str, given: Any, allowed: str) -> Refusal:
-    """The exception to raise."""
-    shown = str(given)
+    """The exception to raise, in one line whatever was given."""
+    shown = " ".join(str(given).split())
     if len(shown) > _LONGEST:
         shown = f"{shown[:_LONGEST]}…"
-    return Refusal(f"{name} = {shown} is not allowed: {name} must be {allowed}")
+    refusal = Refusal(f"{name} = {shown} is not allowed: {name} must be {allowed}")
+    refusal.parts = name, shown, allowed
+    return refusal
 
 
 def real(
@@ -46,34 +53,38 @@ def real(
     *,
     minimum: float = -math.inf,
     above: float = -math.inf,
+    maximum: float = LARGEST,
+    below: float = math.inf,
     infinite: bool = False,
 ) -> Any:
-    """`value` as a float within `[minimum, ∞)` and `(above, ∞)`; traced values pass through unseen."""
+    """`value` as a float in `[minimum, maximum]` and `(above, below)`; traced values pass through unseen."""
     if is_traced(value):
         return value
     lowest = f"> {above:g}" if above > -math.inf else f"≥ {max(minimum, -LARGEST):g}"
-    allowed = f"a number {lowest} and ≤ {LARGEST:g}" + (", or inf" if infinite else "")
+    highest = f"< {below:g}" if below < math.inf else f"≤ {maximum:g}"
+    allowed = f"a number {lowest} and {highest}" + (", or inf" if infinite else "")
     try:
         number = float(value)
     except OverflowError:  # a whole number of hundreds of digits
         raise refuse(name, "(beyond 1e308)", allowed) from None
     except (TypeError, ValueError):
         raise refuse(name, repr(value), allowed) from None
-    known = abs(number) <= LARGEST or (infinite and number == math.inf)
-    if not known or number < minimum or number <= above:
+    fits = max(minimum, -LARGEST) <= number <= maximum and above < number < below
+    if not fits and not (infinite and number == math.inf):
         raise refuse(name, f"{number:g}", allowed)
     return number
 
 
 def whole(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
     """`value` as an integer within `[minimum, maximum]`."""
-    allowed = f"a whole number ≥ {minimum}" + ("" if maximum is None else f" and ≤ {maximum}")
+    allowed = f"a whole number {f'≥ {minimum}' if maximum is None else f'from {minimum} to {maximum}'}"
     try:
         number = operator.index(value)
     except TypeError:
         raise refuse(name, repr(value), allowed) from None
     if number < minimum or (maximum is not None and number > maximum):
-        raise refuse(name, number, allowed)
+        shown = number if abs(number) < 10**_LONGEST else f"(beyond 1e{_LONGEST})"
+        raise refuse(name, shown, allowed)
     return number
 
 

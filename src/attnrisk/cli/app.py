@@ -14,13 +14,10 @@ from .._check import Refusal
 from .command import app
 from .interrupts import interruptible
 
-COMMANDS = (
-    *("bayes", "population", "flow", "attentions"),
-    *("erm", "optimal", "simulate", "amp"),
-    *("judge", "figure", "report", "sweep", "explore"),
-)
-for _name in COMMANDS:  # each registers its command, in the order of the help
-    import_module(f".{_name}", __package__)
+_MODULES = ("ask", "learn", "judge", "reproduce", "explore")
+for _module in _MODULES:  # each registers its commands, in the order of the help
+    import_module(f".{_module}", __package__)
+COMMANDS = tuple(str(each.callback.__name__) for each in app.registered_commands if each.callback)
 
 
 def _print_version(wanted: bool) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from inspect import Signature, signature
+from inspect import Signature
+from types import SimpleNamespace
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from .interrupts import INTERRUPTED, immediate
-from .options import JSON, Options
-from .progress import working
-from .render import Shown, print_json, print_rich
+from .._check import Refusal, refuse
+from .interrupts import immediate
+from .options import JSON, Options, flag_of
+from .render import Shown, print_json, print_rich, working
 
 ASK, LEARN = "Ask: infinite data", "Learn: finite data"
 JUDGE, REPRODUCE, SERVE = "Judge", "Reproduce", "Serve"
@@ -42,7 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Function = Callable[..., Shown | None]
+Function = Callable[[Any], Shown | None]
 
 
 def command(
@@ -51,37 +52,57 @@ def command(
     *options: Options,
     interrupt: Callable[[], AbstractContextManager[Any]] = immediate,
 ) -> Callable[[Function], Function]:
-    """Make a command of a function, which is given what the options stand for, by their names, and `report` if it asks
-    for it: a function that is told progress. `doing` is shown to someone who waits."""
+    """Make a command of a function, whose argument has what each option stands for, by its name, and `progress`.
+
+    `doing` is shown to someone who waits.
+    """
+    listed = options if panel == SERVE else (*options, JSON)
+    parameters = [parameter for one in listed for parameter in one.parameters]
 
     def register(function: Function) -> Function:
         def run(json: bool = False, **words: Any) -> None:
             try:
-                with interrupt(), working(doing) if doing else nullcontext() as report:
-                    values = {
-                        one.name: one.read(
-                            **{each.name: words[each.name] for each in one.parameters}
-                        )
+                with interrupt(), working(doing) if doing else nullcontext() as progress:
+                    read = {
+                        one.name: one.read(**{each.name: words[each.name] for each in one.parameters})
                         for one in options
                     }
-                    if "report" in signature(function).parameters:
-                        values["report"] = report
-                    shown = function(**values)
+                    shown = function(SimpleNamespace(**read, progress=progress))
             except KeyboardInterrupt:
-                shown = Shown({}, [], "Interrupted")
+                shown = Shown().interrupted()
+            except Refusal as error:
+                raise _as_given(error, options) from None
             if shown is not None:
                 _print(shown, json)
 
-        listed = options if panel == SERVE else (*options, JSON)
         run.__name__, run.__doc__ = function.__name__, function.__doc__
-        run.__signature__ = Signature(  # type: ignore[attr-defined]
-            [parameter for one in listed for parameter in one.parameters]
-        )
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {}
         app.command(rich_help_panel=panel, cls=_Command)(run)
         return function
 
     return register
+
+
+def _as_given(error: Refusal, options: tuple[Options, ...]) -> Refusal:
+    """The refusal with the option that it speaks of as it is typed: `--ridge-k` for `ridge_k`."""
+    if error.parts is None:
+        return error
+    name, given, allowed = error.parts
+    first, _, rest = name.partition(" ")  # as in `length probabilities`
+    flags = {
+        each.name: flag_of(each.name)
+        for one in options
+        for each in one.parameters
+        if isinstance(each.annotation.__metadata__[0], typer.models.OptionInfo)
+    }
+    groups = {
+        one.name: ", ".join(flags[each.name] for each in one.parameters)
+        for one in options
+        if len(one.parameters) > 1
+    }
+    typed = (groups | flags).get(first, first)
+    return refuse(f"{typed} {rest}".rstrip(), given, allowed)
 
 
 def _print(shown: Shown, as_json: bool) -> None:
@@ -90,6 +111,6 @@ def _print(shown: Shown, as_json: bool) -> None:
     elif not as_json:
         for part in shown.parts:
             print_rich(*part if isinstance(part, tuple) else (part,))
-    if shown.interrupted:
-        typer.echo(shown.interrupted, err=True)
-        raise typer.Exit(INTERRUPTED)
+    if shown.note:
+        typer.echo(shown.note, err=True)
+    raise typer.Exit(shown.code)

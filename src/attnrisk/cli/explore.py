@@ -8,12 +8,12 @@ import time
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-import typer
-
+from .._check import Refusal, refuse
 from . import options
 from .command import SERVE, command
-from .interrupts import INTERRUPTED
+from .render import Shown
 
 _PATIENCE = 0.1  # seconds between looks whether the page is there
 
@@ -36,36 +36,32 @@ _SETTINGS = {
 @command(
     SERVE,
     "",
-    options.whole("port", "Where the page listens; it must be free.", 1, 2**16 - 1, "8501"),
-    options.text(
-        "host", "Only this machine sees the page unless you change it.", "ADDRESS", "127.0.0.1"
+    options.whole("port", "Port of the page; it must be free.", 1, 2**16 - 1, "8501"),
+    options.option(
+        "host", "Only this machine sees the page unless you change it.", "127.0.0.1", "ADDRESS"
     ),
     interrupt=nullcontext,
 )
-def explore(port: int, host: str) -> None:
+def explore(args: Any) -> Shown:
     """Start a page with sliders on this machine, print its address, and serve it until Ctrl-C.
 
     Example: attnrisk explore --port 8600
     """
-    from .._check import Refusal
-
     if find_spec("streamlit") is None:
         raise Refusal("explore needs streamlit: pip install 'attnrisk[explorer]'")
-    _check_free(host, port)
-    threading.Thread(target=_announce, args=(host, port), daemon=True).start()
-    _serve(host, port)
-    raise typer.Exit(INTERRUPTED)
+    _check_free(args.host, args.port)
+    threading.Thread(target=_announce, args=(args.host, args.port), daemon=True).start()
+    _serve(args.host, args.port)
+    return Shown().interrupted("")
 
 
 def _check_free(host: str, port: int) -> None:
     """Refuse an address on which nothing can listen."""
     import socket
 
-    from .._check import refuse
-
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, UnicodeError):
+    except (socket.gaierror, ValueError):  # ValueError: what cannot be encoded as a name
         raise refuse("host", repr(host), "an address of this machine") from None
     with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -89,7 +85,7 @@ def _announce(host: str, port: int) -> None:
                 break
         except OSError:
             time.sleep(_PATIENCE)
-    typer.echo(f"attnrisk explorer: http://{name}:{port}  (Ctrl-C ends it)")
+    print(f"attnrisk explorer: http://{name}:{port}  (Ctrl-C ends it)")
     sys.stdout.flush()
 
 

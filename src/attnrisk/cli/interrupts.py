@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
+from .render import INTERRUPTED
+
 _GRACE = 4.0  # seconds for a command to end by itself
 _handled = threading.Event()  # set once a command has reacted to Ctrl-C, and when there is none
 _CURSOR = "\r\x1b[K\x1b[?25h"  # clear the line of a progress bar and show the cursor that it hid
