@@ -73,7 +73,8 @@ def test_panel(run, fitted):
     assert "NOT CONVERGED" not in ran.out
     assert "N = 90, D = 30" in ran.out
     assert "r_k = 0.5, r_v = 1" in ran.out
-    assert "--m-kk = " in ran.out
+    assert "m_kk = " in ran.out
+    assert "given this fit" in ran.out
     assert "test set" not in ran.out
 
 

@@ -29,7 +29,9 @@ def test_a_port_in_use(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         err = refused(capsys, "--port", str(port))
-    assert err.startswith(f"Error: --port = {port} is not allowed: --port must be free on 127.0.0.1")
+    assert err.startswith(
+        f"Error: --port = {port} is not allowed: --port must be free on 127.0.0.1"
+    )
 
 
 @pytest.mark.parametrize("word", ["0", "65536", "many", "-1"])

@@ -271,9 +271,7 @@ def _runs_table(title: str, runs: list[tuple[Result, list[Moment]]]) -> Any:
     rows = [[*_cells(path[-1]), render.short_result(result)] for result, path in runs]
     notes = render.result_notes([result for result, _ in runs])
     columns = "time", "risk", *_TEACHER, *_RESIDUAL, "result"
-    return render.table(
-        f"Ends of gradient flow, {title}", columns, rows, notes, optional=_RESIDUAL
-    )
+    return render.table(f"Ends of gradient flow, {title}", columns, rows, notes, optional=_RESIDUAL)
 
 
 def _cells(moment: Moment) -> list[str]:

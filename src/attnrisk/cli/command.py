@@ -64,7 +64,9 @@ def command(
             try:
                 with interrupt(), working(doing) if doing else nullcontext() as progress:
                     read = {
-                        one.name: one.read(**{each.name: words[each.name] for each in one.parameters})
+                        one.name: one.read(
+                            **{each.name: words[each.name] for each in one.parameters}
+                        )
                         for one in options
                     }
                     shown = function(SimpleNamespace(**read, progress=progress))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import threading
 import time
@@ -69,8 +70,10 @@ def _check_free(host: str, port: int) -> None:
             probe.bind(address)
         except PermissionError:
             raise refuse("port", port, "one that you may open") from None
-        except OSError:
-            raise refuse("port", port, f"free on {host}, and {host} on this machine") from None
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise refuse("port", port, f"free on {host}") from None
+            raise refuse("host", repr(host), "an address of this machine") from None
 
 
 def _announce(host: str, port: int) -> None:

@@ -84,7 +84,9 @@ def _load(argument: str, word: str) -> Any:
     module, colon, name = word.partition(":")
     if argument == "attention" and not colon:
         if word not in CATALOGUE and Path(f"{word}.py").is_file():
-            raise refuse(argument, repr(word), f"with a function of that module, as {word}:NAME")
+            raise refuse(
+                argument, repr(word), f"{word}:NAME, where NAME is a function in {word}.py"
+            )
         return one_of(argument, word, CATALOGUE)
     if not module or not name:
         raise refuse(argument, repr(word), "MODULE:FUNCTION")

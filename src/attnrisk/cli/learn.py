@@ -59,7 +59,11 @@ def erm(args: Any) -> render.Shown:
             "attention": name,
             "warning": found.warning or None,
             "rivals": [
-                {"test_risk": float(it.test_risk), "objective": float(it.objective), "start": it.start}
+                {
+                    "test_risk": float(it.test_risk),
+                    "objective": float(it.objective),
+                    "start": it.start,
+                }
                 for it in found.rivals
             ],
         }

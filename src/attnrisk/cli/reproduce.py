@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from .._check import Refusal, refuse
 from . import options, render
 from .command import REPRODUCE, command
 
@@ -94,7 +95,6 @@ def sweep(args: Any) -> render.Shown:
     Example: attnrisk sweep examples/attentions.toml --store answers.sqlite
     """
     from .. import studies
-    from .._check import refuse
 
     begun, file, export = time.perf_counter(), args.file, args.export
     if args.out is not None and export is None:
@@ -109,7 +109,10 @@ def sweep(args: Any) -> render.Shown:
     if not file.is_file():
         raise refuse("file", repr(str(file)), "a file that is there")
     written = args.out or (export and options.writable_file(f"{file.stem}.{export}"))
-    study, stopped = studies.read_study(file), False
+    try:
+        study, stopped = studies.read_study(file), False
+    except Refusal as error:
+        raise Refusal(f"{file}: {error}") from None
     with studies.Store(args.store or studies.default_place()) as answers:
         if export is not None:
             studies.export(study, answers, str(written), export)

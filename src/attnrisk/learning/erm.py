@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import real, refuse
+from .._check import of_type, real, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
@@ -25,7 +25,7 @@ from ..tasks import AbstractSamplable, AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import MapStep, layout_of, map_step, search_all, stability
 from .samples import Points, draw
-from .scope import learnable, learner
+from .scope import check_seed, learnable, learner
 from .unknowns import Layout, Order, Unknowns, pack, unknowns_of
 
 RANDOMISATIONS = 16
@@ -55,9 +55,8 @@ def erm_asymptotics(
     The means are over `2^log2_points` points in each of 16 randomisations, scrambled from `seed`.
     """
     alpha = float(real("alpha", alpha, above=0.0))
+    of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     problem = Problem.of(task, attention, log2_points, seed)
-    if not isinstance(ridge, Ridge):
-        raise refuse("ridge", repr(ridge), "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     found = [problem.find_fixed_point(alpha, ridge, start) for start in problem.starts(ridge)]
     best, *rivals = map(problem.report, distinct(found))
     return replace(best, rivals=tuple(rivals))
@@ -132,6 +131,7 @@ class Problem(NamedTuple):
     ) -> "Problem":
         """With random points, if the equations cover the task and the attention has a minimum."""
         task, attention = learnable(task), learner(attention)
+        log2_points, seed = whole("log2_points", log2_points, 1, 24), check_seed(seed)
         return cls(task, attention, draw(task, attention.keys, log2_points, RANDOMISATIONS, seed))
 
     @property

@@ -15,14 +15,14 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from .._check import real, refuse
+from .._check import finite, real, refuse, shown, whole
 from .._results import ErrorKind, Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
 from ..tasks import AbstractSamplable, AbstractTask
 from .evidence import Evidence, Points, evidence, uncertainty
 from .fixed_point import Iteration, find_fixed_point
-from .scope import LIMITS, optimisable
+from .scope import LIMITS, check_seed, optimisable
 
 RANDOMISATIONS = 8
 _LEAST_POINTS, _MOST_POINTS = 8, 14  # powers of two: points of a randomisation
@@ -166,11 +166,11 @@ def state_evolution(
     The errors are those of the random points, from trajectories of each randomisation alone.
     """
     task, alpha = optimisable(task), float(real("alpha", alpha, above=0.0))
-    if not steps >= 1:
-        raise refuse("steps", steps, "a whole number ≥ 1")
-    if not all(0 <= real("start", q) < 1 for q in start):
-        raise refuse("start", start, "two overlaps ≥ 0 and < 1")
-    depth = -np.log1p(-np.asarray(start, float))
+    steps, allowed = whole("steps", steps, 1, 10**6), "two overlaps ≥ 0 and < 1"
+    overlaps = finite("start", start, allowed)
+    if overlaps.shape != (2,) or not np.all((overlaps >= 0) & (overlaps < 1)):
+        raise refuse("start", shown(start), allowed)
+    depth = -np.log1p(-overlaps)
     task_, alpha_, depth_ = as_arrays((task, alpha, depth))
     pooled, own = _follow(task_, alpha_, depth_, draw(task, seed), steps)
     values, replicates = (-np.expm1(-np.asarray(each)) for each in (pooled, own))
@@ -200,6 +200,7 @@ def _follow(
 
 def draw(task: AbstractSamplable, seed: int = 0, fewer: int = 0) -> Points:
     """Random sequences of the task, their number halved `fewer` times."""
+    seed = check_seed(seed)
     law, longest = task.length, int(task.length.longest)
     room = LIMITS[type(task)].log2_numbers - int(np.ceil(np.log2(RANDOMISATIONS * longest)))
     log2_points = int(np.clip(room, _LEAST_POINTS, _MOST_POINTS)) - fewer

@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
-from .._check import real
+from .._check import of_type, real, whole
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
@@ -35,9 +35,11 @@ def tuned_erm_asymptotics(
     points. At the end the fixed point is looked for from all starts, on all points.
     """
     alpha = float(real("alpha", alpha, above=0.0))
+    log2_points = whole("log2_points", log2_points, 1, 24)
     coarse = max(log2_points - _COARSER, min(log2_points, _COARSEST))
     descent = Descent(Problem.of(task, attention, coarse, seed), alpha)
     first = first_ridge(task, attention) if start is None else start
+    of_type("start", first, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     best = descent.run(np.log([float(first.k), float(first.v)]))
     ridge = Ridge(*np.exp(best).tolist())
     return erm_asymptotics(task, attention, alpha, ridge, seed, log2_points)
