@@ -4,13 +4,10 @@ import difflib
 import math
 import operator
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 LARGEST = 1e12  # of any number given: its square and its fourth power are still far from overflow
 _LONGEST = 300  # characters of what was given that are repeated
-
-
-_T = TypeVar("_T")
 
 
 class Refusal(ValueError):
@@ -112,7 +109,7 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
     raise refuse(name, shown(value), "one of " + ", ".join(allowed) + hint)
 
 
-def of_type(name: str, value: Any, kind: type[_T], allowed: str) -> _T:
+def of_type(name: str, value: Any, kind: Any, allowed: str) -> Any:
     """`value` if it is of this type."""
     if not isinstance(value, kind):
         raise refuse(name, shown(value), allowed)
@@ -127,7 +124,7 @@ def prng_key(name: str, value: Any) -> Any:
         return value
     known = jax.random.key(0)
     if isinstance(value, jax.Array):
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key) and value.shape == ():
+        if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key) and value.shape == ():
             return value
         words = jax.random.key_data(known)
         if (value.dtype, value.shape) == (words.dtype, words.shape):

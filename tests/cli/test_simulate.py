@@ -116,6 +116,7 @@ def test_an_interrupt_before_there_is_a_point_is_no_traceback(run, fitted, monke
 
 def test_an_interrupt_waits_until_a_step_is_done(run, monkeypatch):
     """While the data are drawn, and while the fit compiles, it is put off: jax may crash otherwise."""
+    monkeypatch.setattr("attnrisk.cli.interrupts._GRACE", 600.0)  # on a machine that is busy
     real, done = simulation.fit_erm, []
 
     def pressed(*given, **more):

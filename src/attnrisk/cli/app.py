@@ -12,7 +12,7 @@ import typer
 from .. import __version__
 from .._check import Refusal
 from .command import app
-from .interrupts import end_now, interruptible
+from .interrupts import immediate, interruptible
 
 _MODULES = ("ask", "learn", "judge", "reproduce", "explore")
 for _module in _MODULES:  # each registers its commands, in the order of the help
@@ -50,18 +50,16 @@ def attnrisk(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 if it answered, 2 if the input was bad, 130 after Ctrl-C, 1 if all else failed."""
-    if sys.stdout is None:
-        _fail("standard output is closed", 1)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 -- until the process ends
+    if sys.stdout is None:
+        _fail("standard output is closed", 1)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # χ and ± on a terminal that has no such letters
     try:
-        with interruptible():
+        with interruptible(), immediate():
             code = app(args=arguments, prog_name="attnrisk", standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):  # before or after the command itself
-        end_now()
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "attnrisk"

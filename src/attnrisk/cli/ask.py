@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import options, render
 from .command import ASK, command
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from .._results import Estimate, Result
     from ..attention import AbstractAttention
     from ..flow import Flow
-    from ..population import Overlaps
+    from ..population import Minimum, Overlaps
 
 _DIGITS = 8  # of a risk in a table, which fits a terminal of 80 columns
 _FIRST = 1e-2  # time of the first record after the start of a flow: the risk hardly changes before
@@ -39,38 +40,6 @@ def bayes(args: Any) -> render.Shown:
     return render.Shown(fields, [render.facts(render.task_words(task), rows)])
 
 
-@dataclass(frozen=True)
-class Risk:
-    """The least risk of an attention, or its risk at given overlaps, and the excess over the Bayes risk."""
-
-    recorded: ClassVar = ("risk", "attained", "overlaps", "bias", "result", "converged")
-    attention: AbstractAttention
-    risk: Estimate
-    overlaps: Overlaps
-    attained: bool
-    result: Result
-    bayes: Estimate
-
-    @property
-    def bias(self) -> float | None:
-        """The bias, where the attention is free to choose one."""
-        return float(self.attention.bias) if self.attention.free_bias else None
-
-    @property
-    def converged(self) -> bool:
-        """Whether the minimum or infimum was found."""
-        return self.result.converged
-
-    @property
-    def gap(self) -> Estimate:
-        """Where one of the two risks comes from random points, so does the error."""
-        from .._results import ErrorKind
-
-        random = ErrorKind.STANDARD in (self.risk.kind, self.bayes.kind)
-        kind = ErrorKind.STANDARD if random else ErrorKind.BOUND
-        return self.risk.as_kind(kind) - self.bayes.as_kind(kind)
-
-
 @command(
     ASK,
     "population risk",
@@ -83,30 +52,27 @@ def population(args: Any) -> render.Shown:
 
     Example: attnrisk population --task spiked --nu 5 --length 10 --attention softmax,linear
     """
-    from .._results import Result
-    from ..population import bayes_risk, population_minimum, population_risk
+    from ..population import Minimum, bayes_risk, population_minimum, population_risk
 
-    task, given, answers = args.task, args.overlaps, []
+    task, given, found = args.task, args.overlaps, []
     with ThreadPoolExecutor(1) as other:
         meanwhile = other.submit(bayes_risk, task)
         for done, attention in enumerate(args.attentions):
             args.progress(attention.name, done, len(args.attentions))
             if given is None:
-                least = population_minimum(task, attention)
-                answers.append(
-                    (least.attention, least.risk, least.overlaps, least.attained, least.result)
-                )
+                found.append(population_minimum(task, attention))
             else:
-                risk = population_risk(task, attention, given)
-                answers.append((attention, risk, given, True, Result.CONVERGED))
+                found.append(Minimum(population_risk(task, attention, given), given, attention))
     bayes = meanwhile.result()
-    found = sorted((Risk(*each, bayes) for each in answers), key=lambda each: float(each.risk))
+    found.sort(key=lambda each: float(each.risk))
     rows = [
         {
             "attention": each.attention.name,
-            **render.fields_of(each, risk_error="error"),
+            **render.picked(each, "risk", "attained", "overlaps", "result", risk_error="error"),
+            "bias": _free_bias(each.attention),
+            "converged": each.result.converged,
             "bayes_risk": float(bayes),
-            "gap": float(each.gap),
+            "gap": float(each.risk) - float(bayes),
         }
         for each in found
     ]
@@ -116,49 +82,65 @@ def population(args: Any) -> render.Shown:
         "task": render.task_fields(task),
     }
     show = _risk_panel if len(found) == 1 else _risk_table
-    return render.Shown(fields, [show(render.task_words(task), found, given is not None)])
+    return render.Shown(fields, [show(render.task_words(task), found, bayes, given is not None)])
 
 
-def _risk_panel(task: str, found: list[Risk], at_overlaps: bool) -> Any:
-    (answer,) = found
-    attained = "yes" if answer.attained else f"no ({answer.result})"
-    overlaps = "overlaps" if answer.attained else "at the longest tried"
+def _free_bias(attention: AbstractAttention) -> float | None:
+    return float(attention.bias) if attention.free_bias else None
+
+
+def _gap(risk: Estimate, bayes: Estimate) -> Estimate:
+    """Where one of the two risks comes from random points, so does the error."""
+    from .._results import ErrorKind
+
+    random = ErrorKind.STANDARD in (risk.kind, bayes.kind)
+    kind = ErrorKind.STANDARD if random else ErrorKind.BOUND
+    return risk.as_kind(kind) - bayes.as_kind(kind)
+
+
+def _risk_panel(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: bool) -> Any:
+    (least,) = found
+    attained = "yes" if least.attained else f"no ({least.result})"
     rows = {
-        "risk at these overlaps" if at_overlaps else "least risk": render.with_error(answer.risk),
+        "risk at these overlaps" if at_overlaps else "least risk": render.with_error(least.risk),
         "attained": None if at_overlaps else attained,
-        "Bayes risk": render.with_error(answer.bayes),
-        "gap to Bayes": render.with_error(answer.gap),
-        overlaps: render.overlap_words(answer.overlaps),
-        "bias" if at_overlaps else "tuned bias": render.optional(answer.bias, ".8g"),
+        "Bayes risk": render.with_error(bayes),
+        "gap to Bayes": render.with_error(_gap(least.risk, bayes)),
+        "overlaps" if least.attained else "at the longest tried": render.overlap_words(
+            least.overlaps
+        ),
+        "bias" if at_overlaps else "tuned bias": render.optional(
+            _free_bias(least.attention), ".8g"
+        ),
     }
-    return render.facts(f"{answer.attention.name} on the {task}", rows)
+    return render.facts(f"{least.attention.name} on the {task}", rows)
 
 
-def _risk_table(task: str, found: list[Risk], at_overlaps: bool) -> Any:
+def _risk_table(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: bool) -> Any:
     from .._results import Result
 
     marks = {Result.K_DIVERGES: "→ ∞", Result.WEIGHTS_VANISH: "*"}
 
-    def key_overlap(answer: Risk) -> str:
-        m_kk = float(answer.overlaps.m_kk)
-        if answer.result == Result.K_DIVERGES:
+    def key_overlap(least: Minimum) -> str:
+        m_kk = float(least.overlaps.m_kk)
+        if least.result == Result.K_DIVERGES:
             return "→ ∞" if m_kk > 0 else "→ −∞"
-        return f"{m_kk:.6g}" + " *" * (not answer.attained)
+        return f"{m_kk:.6g}" + " *" * (not least.attained)
 
     rows = [
         (
-            answer.attention.name,
-            render.with_error(answer.risk, _DIGITS),
-            render.significant(answer.gap, _DIGITS),
-            key_overlap(answer),
-            render.optional(answer.bias, ".6g") or "",
+            least.attention.name,
+            render.with_error(least.risk, _DIGITS),
+            render.significant(_gap(least.risk, bayes), _DIGITS),
+            key_overlap(least),
+            render.optional(_free_bias(least.attention), ".6g") or "",
         )
-        for answer in found
+        for least in found
     ]
-    results = {answer.result for answer in found}
+    results = {least.result for least in found}
     notes = [f"{mark}: {why}" for why, mark in marks.items() if why in results]
     title = "Risk at these overlaps" if at_overlaps else "Least risk"
-    first = ("(Bayes)", render.with_error(found[0].bayes, _DIGITS))
+    first = ("(Bayes)", render.with_error(bayes, _DIGITS))
     columns = "attention", "risk", "gap to Bayes", "m_kk", "bias"
     return render.table(f"{title}, {task}", columns, [first, *rows], notes, head=1)
 
@@ -308,7 +290,8 @@ def attentions(args: Any) -> render.Shown:
 
     from ..attention import CATALOGUE
 
-    fields, rows, narrow = [], [], []
+    fields, rows = [], []
+    narrow: list[RenderableType] = []
     for name, entry in CATALOGUE.items():
         field = {
             "name": name,

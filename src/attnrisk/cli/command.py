@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from inspect import Signature
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .._check import Refusal, refuse
-from .interrupts import immediate
 from .options import JSON, Options, flag_of
 from .render import Shown, print_json, print_rich, working
 
@@ -50,7 +49,6 @@ def command(
     panel: str,
     doing: str,
     *options: Options,
-    interrupt: Callable[[], AbstractContextManager[Any]] = immediate,
 ) -> Callable[[Function], Function]:
     """Make a command of a function, whose argument has what each option stands for, by its name, and `progress`.
 
@@ -62,7 +60,7 @@ def command(
     def register(function: Function) -> Function:
         def run(json: bool = False, **words: Any) -> None:
             try:
-                with interrupt(), working(doing) if doing else nullcontext() as progress:
+                with working(doing) if doing else nullcontext() as progress:
                     read = {
                         one.name: one.read(
                             **{each.name: words[each.name] for each in one.parameters}

@@ -6,7 +6,6 @@ import errno
 import sys
 import threading
 import time
-from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,6 @@ _SETTINGS = {
     options.option(
         "host", "Only this machine sees the page unless you change it.", "127.0.0.1", "ADDRESS"
     ),
-    interrupt=nullcontext,
 )
 def explore(args: Any) -> Shown:
     """Start a page with sliders on this machine, print its address, and serve it until Ctrl-C.

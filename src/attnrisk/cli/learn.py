@@ -323,8 +323,8 @@ def amp(args: Any) -> render.Shown:
 def _draw(args: Any, task: Any, key: Any) -> AbstractDataset:
     from .. import simulation
 
-    draw = simulation.stream if args.stream else simulation.sample
-    return draw(task, key, *args.size, args.precision)
+    draw, (n, dim) = simulation.stream if args.stream else simulation.sample, args.size
+    return draw(task, key, n, dim, args.precision)
 
 
 def _data_fields(data: AbstractDataset, seed: int) -> dict[str, Any]:

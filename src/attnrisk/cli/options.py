@@ -156,10 +156,14 @@ def attentions(suited: Callable[[AbstractAttention], bool] = lambda attention: T
 
 def overlaps(use: str) -> Options:
     """The seven overlaps of one head."""
-    panel = {"rich_help_panel": f"Overlaps: give any to {use}; those left out are 0"}
+    panel = f"Overlaps: give any to {use}; those left out are 0"
     pairs = {"m": ("kk", "kv", "vk", "vv"), "q": ("kk", "kv", "vv")}
     members = [
-        option(f"{kind}_{pair}", f"{pair[0]}·{pair[1]}{'*' if kind == 'm' else ''}/D", **panel)
+        option(
+            f"{kind}_{pair}",
+            f"{pair[0]}·{pair[1]}{'*' if kind == 'm' else ''}/D",
+            rich_help_panel=panel,
+        )
         for kind in pairs
         for pair in pairs[kind]
     ]

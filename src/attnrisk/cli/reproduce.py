@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from .._check import Refusal, refuse
 from . import options, render
 from .command import REPRODUCE, command
+from .interrupts import RESUMED, deferred, immediate
 
 # Much of a first report is compilation, which holds the interpreter's lock: processes, not threads.
 _PROCESSES = 2
@@ -35,7 +36,6 @@ def _read_name(name: str) -> str:
     options.out("Folder of the files; made if missing.", "build/figures", folder=True),
     options.STORE,
     options.SCHEDULER,
-    interrupt=nullcontext,
 )
 def figure(args: Any) -> render.Shown:
     """Compute and draw a figure, and print the files written.
@@ -45,7 +45,7 @@ def figure(args: Any) -> render.Shown:
     from ..studies import figures
     from ..studies.execute import session
 
-    with session(args.store, args.progress, args.scheduler) as ask:
+    with immediate(RESUMED), session(args.store, args.progress, args.scheduler) as ask:
         files = [str(file) for file in figures.draw(args.name, args.out, args.quick, ask)]
     return render.Shown({"figure": args.name, "files": files}, files)
 
@@ -57,7 +57,6 @@ def figure(args: Any) -> render.Shown:
     options.out("The page; its folder is made if missing.", "build/report/report.html"),
     options.STORE,
     options.SCHEDULER,
-    interrupt=nullcontext,
 )
 def report(args: Any) -> render.Shown:
     """Write one page that walks from the question to the answer, with every figure and every number computed.
@@ -68,7 +67,8 @@ def report(args: Any) -> render.Shown:
     from ..studies.report import write_report
 
     begun = time.perf_counter()
-    with session(args.store, args.progress, args.scheduler, workers=_PROCESSES) as ask:
+    where = args.store, args.progress, args.scheduler, _PROCESSES
+    with immediate(RESUMED), session(*where) as ask:
         write_report(args.out, not args.full, ask)
     file = str(args.out)
     return render.Shown({"file": file, "seconds": time.perf_counter() - begun}, [file])
@@ -87,7 +87,6 @@ def report(args: Any) -> render.Shown:
     options.SCHEDULER,
     options.whole("workers", "Local processes; if not given, one per core.", 1, 10_000, None),
     options.flag("retry", "Compute the points that failed again."),
-    interrupt=nullcontext,
 )
 def sweep(args: Any) -> render.Shown:
     """Ask one question at every point of a study; interrupted at any time, it resumes where it stopped.
@@ -121,7 +120,9 @@ def sweep(args: Any) -> render.Shown:
                 studies.retry(study, answers)
             how = {"scheduler": args.scheduler, "workers": args.workers}
             try:
-                studies.sweep(study, answers, **how, progress=_with_rate(args.progress))
+                with deferred(RESUMED) as check:
+                    progress = _with_rate(args.progress, check)
+                    studies.sweep(study, answers, **how, progress=progress)
             except KeyboardInterrupt:
                 stopped = True
         now, numerics = studies.status(study, answers), study.points[0].numerics
@@ -148,17 +149,18 @@ def sweep(args: Any) -> render.Shown:
     }
     shown = render.Shown(fields, [render.facts(f"{study.question}, {file.name}", rows)])
     if stopped:
-        return shown.interrupted("Interrupted: run the same command again to go on")
+        return shown.interrupted(RESUMED)
     if now.failed == now.points:
         return shown._replace(code=1, note="Error: every point failed; export to csv to read why")
     return shown
 
 
-def _with_rate(report: render.Report) -> render.Report:
+def _with_rate(report: render.Report, check: Callable[[], None]) -> render.Report:
     """Also the rate, for someone at a terminal."""
     begun, first = time.perf_counter(), []
 
     def told(failures: str, done: int, total: int) -> None:
+        check()
         first.append(done)
         rate = (done - first[0]) / (time.perf_counter() - begun)
         shown = f"{rate:.3g} points/s" if rate else "starting"
