@@ -60,6 +60,15 @@ def test_run_then_status(run, study, place, asked):
     assert len(asked) == 1
 
 
+def test_every_point_failed(run, place, asked, tmp_path):
+    file = tmp_path / "failing.toml"
+    file.write_text('question = "fragile"\nnu = 3\nlength = 2\n')
+    ran = run("sweep", str(file), "--store", str(place), "--json")
+    assert ran.code == 1
+    assert ran.err == "Error: every point failed; export to csv to read why\n"
+    assert json.loads(ran.out)["failed"] == 1
+
+
 def test_status_of_nothing(run, study, place, asked):
     out = run("sweep", str(study), "--store", str(place), "--status").out
     assert "0 of 4 points" in out

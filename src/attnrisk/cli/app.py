@@ -20,30 +20,18 @@ for _module in _MODULES:  # each registers its commands, in the order of the hel
 COMMANDS = tuple(str(each.callback.__name__) for each in app.registered_commands if each.callback)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"attnrisk {__version__}")
-        raise typer.Exit
+_VERSION = typer.Option("--version", metavar="", help="Print the version.")
 
 
 @app.callback(invoke_without_command=True)
-def attnrisk(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            metavar="",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version.",
-        ),
-    ] = False,
-) -> None:
+def attnrisk(context: typer.Context, version: Annotated[bool, _VERSION] = False) -> None:
     """How well can this attention find the one token that matters?
 
     Exact risks of attention on single-location regression. Example: attnrisk population --attention all
     """
+    if version:
+        typer.echo(f"attnrisk {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -69,20 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         _fail(str(error), 1)
     except (RuntimeError, AssertionError):
-        if _has_device():
-            raise
-        platforms = os.environ.get("JAX_PLATFORMS", "")
-        _fail(f"jax finds no device of JAX_PLATFORMS = {platforms!r}", 2)
+        import jax
+
+        try:
+            jax.devices()
+        except (RuntimeError, AssertionError):  # what jax raises depends on the plugins installed
+            platforms = os.environ.get("JAX_PLATFORMS", "")
+            _fail(f"jax finds no device of JAX_PLATFORMS = {platforms!r}", 2)
+        raise
     sys.exit(code or 0)
-
-
-def _has_device() -> bool:
-    import jax
-
-    try:
-        return bool(jax.devices())
-    except (RuntimeError, AssertionError):  # what jax raises depends on the plugins installed
-        return False
 
 
 def _fail(message: str, code: int) -> NoReturn:

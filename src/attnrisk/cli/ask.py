@@ -192,9 +192,30 @@ def flow(args: Any) -> render.Shown:
     fields = render.one_or_many("runs", rows)
     fields |= {"attention": attention.name, "task": render.task_fields(task)}
     title = f"{attention.name} on the {render.task_words(task)}"
+    columns = ["time", "risk", *_TEACHER, *_RESIDUAL]
     if len(found) > 1:
-        return render.Shown(fields, [_runs_table(title, found)])
-    return render.Shown(fields, [_path_table(title, found[0][1]), _end_panel(title, *found[0])])
+        cells = [[*_cells(path[-1]), render.short_result(result)] for result, path in found]
+        notes = render.result_notes([result for result, _ in found])
+        title = f"Ends of gradient flow, {title}"
+        return render.Shown(
+            fields, [render.table(title, [*columns, "result"], cells, notes, optional=_RESIDUAL)]
+        )
+    ((result, moments),) = found
+    cells = [[*_cells(moment), f"{moment.gradient_norm:.1g}"] for moment in moments]
+    head, columns = f"Gradient flow, {title}", [*columns, "gradient"]
+    end = {
+        "result": render.result_words(result),
+        "time": f"{moments[-1].time:.6g}",
+        "risk": render.with_error(moments[-1].risk),
+        "gradient": f"{moments[-1].gradient_norm:.1g}",
+        "overlaps": render.overlap_words(moments[-1].overlaps),
+        "bias": render.optional(moments[-1].bias, ".8g"),
+    }
+    parts = [
+        render.table(head, columns, cells, optional=_RESIDUAL),
+        render.facts(f"End of the flow, {title}", end),
+    ]
+    return render.Shown(fields, parts)
 
 
 def times_to(end: float) -> list[float]:
@@ -243,19 +264,6 @@ def _runs(flow: Flow, biased: bool) -> list[tuple[Result, list[Moment]]]:
     return runs
 
 
-def _path_table(title: str, path: list[Moment]) -> Any:
-    rows = [[*_cells(moment), f"{moment.gradient_norm:.1g}"] for moment in path]
-    columns = "time", "risk", *_TEACHER, *_RESIDUAL, "gradient"
-    return render.table(f"Gradient flow, {title}", columns, rows, optional=_RESIDUAL)
-
-
-def _runs_table(title: str, runs: list[tuple[Result, list[Moment]]]) -> Any:
-    rows = [[*_cells(path[-1]), render.short_result(result)] for result, path in runs]
-    notes = render.result_notes([result for result, _ in runs])
-    columns = "time", "risk", *_TEACHER, *_RESIDUAL, "result"
-    return render.table(f"Ends of gradient flow, {title}", columns, rows, notes, optional=_RESIDUAL)
-
-
 def _cells(moment: Moment) -> list[str]:
     """Time, risk, the overlaps with the teacher and the residuals."""
     (r_kk, _), (r_kv, r_vv) = moment.overlaps.residual
@@ -263,19 +271,6 @@ def _cells(moment: Moment) -> list[str]:
     time = f"{float(f'{moment.time:.3g}'):g}"  # 1250, where three digits alone would be 1.25e+03
     numbers = (f"{float(number):z.3f}" for number in (*teacher, r_kk, r_kv, r_vv))
     return [time, render.significant(moment.risk, _DIGITS), *numbers]
-
-
-def _end_panel(title: str, result: Result, path: list[Moment]) -> Any:
-    end = path[-1]
-    rows = {
-        "result": render.result_words(result),
-        "time": f"{end.time:.6g}",
-        "risk": render.with_error(end.risk),
-        "gradient": f"{end.gradient_norm:.1g}",
-        "overlaps": render.overlap_words(end.overlaps),
-        "bias": render.optional(end.bias, ".8g"),
-    }
-    return render.facts(f"End of the flow, {title}", rows)
 
 
 @command(ASK, "the catalogue")

@@ -19,20 +19,19 @@ ASK, LEARN = "Ask: infinite data", "Learn: finite data"
 JUDGE, REPRODUCE, SERVE = "Judge", "Reproduce", "Serve"
 
 
-class _Command(TyperCommand):
+class _Help:
+    """Without this the help says that --help takes a <bool>."""
+
     def get_help_option(self, ctx: Any) -> Any:
-        return _without_type(super().get_help_option(ctx))
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        option.metavar = ""
+        return option
 
 
-class _Group(TyperGroup):
-    def get_help_option(self, ctx: Any) -> Any:
-        return _without_type(super().get_help_option(ctx))
+class _Command(_Help, TyperCommand): ...
 
 
-def _without_type(option: Any) -> Any:
-    if option is not None:
-        option.metavar = ""  # else the help says that --help takes a <bool>
-    return option
+class _Group(_Help, TyperGroup): ...
 
 
 app = typer.Typer(
@@ -90,19 +89,13 @@ def _as_given(error: Refusal, options: tuple[Options, ...]) -> Refusal:
         return error
     name, given, allowed = error.parts
     first, _, rest = name.partition(" ")  # as in `length probabilities`
-    flags = {
-        each.name: flag_of(each.name)
-        for one in options
-        for each in one.parameters
-        if isinstance(each.annotation.__metadata__[0], typer.models.OptionInfo)
-    }
-    groups = {
-        one.name: ", ".join(flags[each.name] for each in one.parameters)
-        for one in options
-        if len(one.parameters) > 1
-    }
-    typed = (groups | flags).get(first, first)
-    return refuse(f"{typed} {rest}".rstrip(), given, allowed)
+    typed = {}
+    for one in options:
+        flags = [each.annotation.__metadata__[0].param_decls for each in one.parameters]
+        typed[one.name] = ", ".join(flag for declared in flags for flag in declared or ())
+    for one in options:
+        typed |= {each.name: flag_of(each.name) for each in one.parameters if typed[one.name]}
+    return refuse(f"{typed.get(first) or first} {rest}".rstrip(), given, allowed)
 
 
 def _print(shown: Shown, as_json: bool) -> None:

@@ -18,19 +18,12 @@ from .render import Shown
 _PATIENCE = 0.1  # seconds between looks whether the page is there
 
 # Nothing is sent anywhere, no browser is opened, no traceback is shown, no file is watched.
-_SETTINGS = {
-    "server.headless": "true",
-    "server.fileWatcherType": "none",
-    "server.showEmailPrompt": "false",
-    "browser.gatherUsageStats": "false",
-    "client.showErrorDetails": "none",
-    "client.showErrorLinks": "false",
-    "client.toolbarMode": "minimal",
-    "logger.hideWelcomeMessage": "true",
-    "logger.level": "warning",
-    "theme.base": "light",
-    "theme.primaryColor": "#0072b2",
-}
+_SETTINGS = """
+server.headless=true server.fileWatcherType=none server.showEmailPrompt=false
+browser.gatherUsageStats=false client.showErrorDetails=none client.showErrorLinks=false
+client.toolbarMode=minimal logger.hideWelcomeMessage=true logger.level=warning
+theme.base=light theme.primaryColor=#0072b2
+"""
 
 
 @command(
@@ -97,6 +90,5 @@ def _serve(host: str, port: int) -> None:
     from .. import explorer
 
     script = Path(explorer.__file__).with_name("script.py")
-    settings = _SETTINGS | {"server.address": host, "server.port": str(port)}
-    flags = [f"--{name}={value}" for name, value in settings.items()]
-    main(["run", str(script), *flags], standalone_mode=False)
+    settings = [*_SETTINGS.split(), f"server.address={host}", f"server.port={port}"]
+    main(["run", str(script), *(f"--{each}" for each in settings)], standalone_mode=False)

@@ -57,7 +57,13 @@ def judge(args: Any) -> render.Shown:
     if args.all:
         standings = judging.league(progress=args.progress)
         fields = {"rows": [_standing_fields(standing) for standing in standings]}
-        return render.Shown(fields, [_ranking(standings)])
+        columns = "attention", "family", "growth", "gap"
+        rows = [
+            (it.name, it.traits.family, it.traits.growth, render.with_error(it.gap, _DIGITS))
+            for it in standings
+        ]
+        title = "Mean gap to Bayes with infinite data"
+        return render.Shown(fields, [render.table(title, columns, rows)])
     name, word = ("kernel", args.kernel) if args.kernel else ("attention", args.attention)
     try:
         with redirect_stdout(sys.stderr):  # what a judged function prints is no part of the answer
@@ -218,12 +224,3 @@ def _flow_words(flow: Any) -> str:
     if flow.unfinished:
         words += f"; {flow.unfinished} did not converge, the last at a risk of {flow.risks[-1]:.4g}"
     return f"{words}."
-
-
-def _ranking(standings: Sequence[Standing]) -> RenderableType:
-    rows = [
-        (each.name, each.traits.family, each.traits.growth, render.with_error(each.gap, _DIGITS))
-        for each in standings
-    ]
-    columns = "attention", "family", "growth", "gap"
-    return render.table("Mean gap to Bayes with infinite data", columns, rows)

@@ -245,7 +245,7 @@ ALPHA = number("alpha", "Sequences to learn from, per dimension: α = N/D > 0.",
 DIM = whole("dim", "Dimension D of a token, ≥ 2.", 2, LARGEST)
 SIZE = _group("size", [ALPHA, DIM], _read_size)
 PRECISION = choice(
-    "precision", "Type of the tokens; sums are in float64.", ("float32", "float64"), "float64"
+    "precision", "Floating-point type of the tokens.", ("float32", "float64"), "float64"
 )
 STREAM = flag("stream", "Draw the tokens again at every pass: slow, in little memory.")
 STORE = option(

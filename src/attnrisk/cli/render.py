@@ -119,11 +119,6 @@ def significant(estimate: Estimate, most: int = DIGITS) -> str:
     return f"{value:#.{min(digits, most)}g}".rstrip(".")
 
 
-def estimates(answer: Any, *names: str) -> dict[str, str]:
-    """Rows of a panel: estimates by their names, with errors."""
-    return {name.replace("_", " "): with_error(getattr(answer, name)) for name in names}
-
-
 def overlap_words(overlaps: Any) -> str:
     """Overlaps with the teacher on one line, those among student vectors on another."""
     numbers = overlaps.as_dict()

@@ -296,9 +296,10 @@ def _draw_recipe(
         given = task.name if isinstance(task, AbstractTask) else shown(task)
         raise refuse("task", given, "one with an exact sampler to be drawn, spiked or max")
     try:
-        precision = one_of("dtype", np.dtype(dtype).name, PRECISIONS)
+        named = np.dtype(dtype).name
     except (TypeError, ValueError):
         raise refuse("dtype", shown(dtype), f"one of {', '.join(PRECISIONS)}") from None
+    precision = one_of("dtype", named, PRECISIONS)
     n, dim = whole("n", n, 1, MOST_SEQUENCES), whole("dim", dim, 2, LARGEST_DIM)
     key = prng_key("key", key)
     words, key_kind = np.asarray(jax.random.key_data(key)), jax.random.key_impl(key)
