@@ -157,6 +157,7 @@ BAD = [
     ("simulate --alpha 2 --dim 10 --precision half", "--precision = 'half'", "float32"),
     ("simulate --alpha 2 --dim 10 --attention sofmax", "--attention = 'sofmax'", "did you mean"),
     ("simulate --alpha 2 --dim 10 --task weighted", "--task = 'weighted'", "one of spiked, max"),
+    ("simulate --alpha 2 --dim 10 --noise 1e12", "--noise = 1e+12", "at most 10000"),
     ("simulate --alpha 2 --dim 10 --nu -1", "--nu = -1", "≥ 0"),
 ]
 

@@ -87,7 +87,7 @@ def draw(rng, studies):
     def value(parameter):
         known = paths | {"attention": paths["attention"]} if name == "judge" else VALID | paths
         valid = (VALID | known).get(parameter, NUMBERS)
-        return rng.choice(ABSURD if rng.random() < 0.3 else valid)
+        return rng.choice(ABSURD if rng.random() < 0.2 else valid)
 
     words = []
     for parameter in COMMANDS[name].params:
@@ -160,4 +160,4 @@ def test_command_lines(outcome, capsys, tmp_path, cases):
     assert not faults, f"{len(faults)} faults\n" + "\n\n".join(faults[:20])
     assert ends[0] > len(cases) / 20
     assert ends[2] > len(cases) / 3
-    assert ends["BeganToCompute"] > len(cases) / 20
+    assert ends["BeganToCompute"] > len(cases) / 40

@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # χ and ± on a terminal that has no such letters
+    # What ends at once leaves semaphores to their tracker, which need not say so.
+    sys.warnoptions.append("ignore::UserWarning:multiprocessing.resource_tracker")
     try:
         with interruptible(), immediate():
             code = app(args=arguments, prog_name="attnrisk", standalone_mode=False)

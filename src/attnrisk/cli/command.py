@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from .._check import Refusal, refuse
 from .options import JSON, Options, flag_of
@@ -20,7 +20,14 @@ JUDGE, REPRODUCE, SERVE = "Judge", "Reproduce", "Serve"
 
 
 class _Help:
-    """Without this the help says that --help takes a <bool>."""
+    """Without this the help shows types that mean nothing to a user: --help <bool>, NAME <str>."""
+
+    def get_params(self, ctx: Any) -> Any:
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for each in params:
+            if isinstance(each, TyperArgument):
+                each.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+        return params
 
     def get_help_option(self, ctx: Any) -> Any:
         option = super().get_help_option(ctx)  # type: ignore[misc]
@@ -89,13 +96,10 @@ def _as_given(error: Refusal, options: tuple[Options, ...]) -> Refusal:
         return error
     name, given, allowed = error.parts
     first, _, rest = name.partition(" ")  # as in `length probabilities`
-    typed = {}
-    for one in options:
-        flags = [each.annotation.__metadata__[0].param_decls for each in one.parameters]
-        typed[one.name] = ", ".join(flag for declared in flags for flag in declared or ())
-    for one in options:
-        typed |= {each.name: flag_of(each.name) for each in one.parameters if typed[one.name]}
-    return refuse(f"{typed.get(first) or first} {rest}".rstrip(), given, allowed)
+    named = [one for one in options if one.is_named]
+    typed = {one.name: ", ".join(flag_of(each.name) for each in one.parameters) for one in named}
+    typed |= {each.name: flag_of(each.name) for one in named for each in one.parameters}
+    return refuse(f"{typed.get(first, first)} {rest}".rstrip(), given, allowed)
 
 
 def _print(shown: Shown, as_json: bool) -> None:

@@ -30,6 +30,7 @@ class Options(NamedTuple):
     name: str
     parameters: tuple[Parameter, ...]
     read: Callable[..., Any]
+    is_named: bool = True  # and not a bare word
 
 
 def flag_of(name: str) -> str:
@@ -57,7 +58,7 @@ def argument(
 ) -> Options:
     """A word without a name."""
     declared = typer.Argument(metavar=metavar, help=help, show_default=False)
-    return _declared(name, default, str, declared, read)
+    return _declared(name, default, str, declared, read)._replace(is_named=False)
 
 
 def _declared(

@@ -25,7 +25,7 @@ from ..tasks import AbstractSamplable, AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import MapStep, layout_of, map_step, search_all, stability
 from .samples import Points, draw
-from .scope import check_seed, learnable, learner
+from .scope import MOST_DATA, RIDGES, check_seed, learnable, learner
 from .unknowns import Layout, Order, Unknowns, pack, unknowns_of
 
 RANDOMISATIONS = 16
@@ -54,8 +54,10 @@ def erm_asymptotics(
 
     The means are over `2^log2_points` points in each of 16 randomisations, scrambled from `seed`.
     """
-    alpha = float(real("alpha", alpha, above=0.0))
+    alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
     of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
+    for name, given in (("ridge_k", ridge.k), ("ridge_v", ridge.v)):
+        real(name, given, minimum=RIDGES[0], maximum=RIDGES[1])
     problem = Problem.of(task, attention, log2_points, seed)
     found = [problem.find_fixed_point(alpha, ridge, start) for start in problem.starts(ridge)]
     best, *rivals = map(problem.report, distinct(found))

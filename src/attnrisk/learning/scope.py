@@ -9,7 +9,9 @@ from .._check import of_type, refuse, shown, whole
 from ..attention import AbstractAttention
 from ..tasks import AbstractSamplable, AbstractTask, MaxSLR, SpikedSLR
 
-LOUDEST = 1e4  # label noise with which a minimum can still be told from rounding
+# Beyond these a minimum is not told from rounding, or lies at longer keys than can be integrated.
+LOUDEST, STRONGEST, MOST_DATA = 1e4, 1e6, 1e4  # label noise, ν and α
+RIDGES = 1e-9, 1e9
 
 
 class Limits(NamedTuple):
@@ -36,7 +38,10 @@ LIMITS: dict[type[AbstractTask], Limits] = {
 
 def learnable(task: AbstractTask) -> AbstractSamplable:
     """The task, if section 6 covers it."""
-    return check_noise(_covered(task, "learned_length", "learning from finite data"))
+    known: Any = check_noise(_covered(task, "learned_length", "learning from finite data"))
+    if STRONGEST < known.nu < np.inf:
+        raise refuse("nu", f"{known.nu:g}", f"at most {STRONGEST:g} where k is learned, or inf")
+    return known
 
 
 def check_noise(task: Any) -> Any:

@@ -10,6 +10,7 @@ from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import LOG2_POINTS, Problem, Start, distinct, erm_asymptotics
+from .scope import MOST_DATA
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
@@ -34,7 +35,7 @@ def tuned_erm_asymptotics(
     Each fixed point starts from the one before, and its derivative in the ridges leads to the next, on a part of the
     points. At the end the fixed point is looked for from all starts, on all points.
     """
-    alpha = float(real("alpha", alpha, above=0.0))
+    alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
     log2_points = whole("log2_points", log2_points, 1, 24)
     coarse = max(log2_points - _COARSER, min(log2_points, _COARSEST))
     descent = Descent(Problem.of(task, attention, coarse, seed), alpha)
