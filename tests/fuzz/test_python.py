@@ -30,6 +30,8 @@ KNOWN_GAPS = {
     "FeatureSLR": {"atoms": object(), "length": 3},
     "Kernel": {"log_phi": None, "features": 3},
     "LengthLaw": {"lengths": type, "probabilities": [1.0]},
+    "MaxSLR": {"nu": 0, "length": {}},
+    "Overlaps": {"M": np.zeros((2, 2)), "Q": 10**400},
     "SpikedSLR": {"nu": 1.0, "length": object()},
     "WeightedSLR": {"log_weight": len, "length": object()},
     "aligned": {"m_kk": "a"},
@@ -40,6 +42,17 @@ KNOWN_GAPS = {
     "one_of_features": {"nus": 0},
     "parse_lengths": {"text": 0},
     "population_minima": {"tasks": 0, "attention": None},
+    "population_minimum": {
+        "task": ar.WeightedSLR(lambda x, y: x * y, 2),
+        "attention": ar.Softmax(),
+        "seed": "a",
+    },
+    "population_risk": {
+        "task": ar.FeatureSLR(ar.flipped(9.0), 3),
+        "attention": ar.Sparsemax(),
+        "overlaps": ar.aligned(1.0),
+        "seed": {1},
+    },
     "swapped": {"size": "a"},
     "uniform": {"shortest": (), "longest": 1},
 }
