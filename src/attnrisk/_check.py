@@ -11,7 +11,12 @@ _LONGEST = 300  # characters of what was given that are repeated
 
 
 class Refusal(ValueError):
-    """Bad input, said in one line for the person who gave it."""
+    """Bad input, said in one line for the person who gave it.
+
+    `parts` are the name of the argument, what was given and what is allowed, where there is one to blame.
+    """
+
+    parts: tuple[str, str, str] | None = None
 
 
 def is_traced(value: Any) -> bool:
@@ -33,11 +38,21 @@ def check_double_precision() -> None:
 
 
 def refuse(name: str, given: Any, allowed: str) -> Refusal:
-    """The exception to raise."""
-    shown = str(given)
+    """The exception to raise, in one line whatever was given."""
+    shown = " ".join(str(given).split())
     if len(shown) > _LONGEST:
         shown = f"{shown[:_LONGEST]}…"
-    return Refusal(f"{name} = {shown} is not allowed: {name} must be {allowed}")
+    refusal = Refusal(f"{name} = {shown} is not allowed: {name} must be {allowed}")
+    refusal.parts = name, shown, allowed
+    return refusal
+
+
+def shown(value: Any) -> str:
+    """What was given, as far as it can be written down."""
+    try:
+        return repr(value)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return "(a number of thousands of digits)"
 
 
 def real(
@@ -46,42 +61,87 @@ def real(
     *,
     minimum: float = -math.inf,
     above: float = -math.inf,
+    maximum: float = LARGEST,
+    below: float = math.inf,
     infinite: bool = False,
 ) -> Any:
-    """`value` as a float within `[minimum, ∞)` and `(above, ∞)`; traced values pass through unseen."""
+    """`value` as a float in `[minimum, maximum]` and `(above, below)`; traced values pass through unseen."""
     if is_traced(value):
         return value
     lowest = f"> {above:g}" if above > -math.inf else f"≥ {max(minimum, -LARGEST):g}"
-    allowed = f"a number {lowest} and ≤ {LARGEST:g}" + (", or inf" if infinite else "")
+    highest = f"< {below:g}" if below < math.inf else f"≤ {maximum:g}"
+    allowed = f"a number {lowest} and {highest}" + (", or inf" if infinite else "")
     try:
+        if getattr(value, "ndim", 0):
+            raise TypeError  # an array with one entry could be read as its entry
         number = float(value)
     except OverflowError:  # a whole number of hundreds of digits
         raise refuse(name, "(beyond 1e308)", allowed) from None
     except (TypeError, ValueError):
-        raise refuse(name, repr(value), allowed) from None
-    known = abs(number) <= LARGEST or (infinite and number == math.inf)
-    if not known or number < minimum or number <= above:
+        raise refuse(name, shown(value), allowed) from None
+    fits = max(minimum, -LARGEST) <= number <= maximum and above < number < below
+    if not fits and not (infinite and number == math.inf):
         raise refuse(name, f"{number:g}", allowed)
     return number
 
 
 def whole(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
     """`value` as an integer within `[minimum, maximum]`."""
-    allowed = f"a whole number ≥ {minimum}" + ("" if maximum is None else f" and ≤ {maximum}")
+    allowed = (
+        f"a whole number {f'≥ {minimum}' if maximum is None else f'from {minimum} to {maximum}'}"
+    )
     try:
         number = operator.index(value)
     except TypeError:
-        raise refuse(name, repr(value), allowed) from None
+        raise refuse(name, shown(value), allowed) from None
     if number < minimum or (maximum is not None and number > maximum):
-        raise refuse(name, number, allowed)
+        raise refuse(name, shown(number), allowed)
     return number
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
     """`value` if it is one of the `allowed` words, else an error that suggests the nearest."""
     allowed = list(allowed)
-    if value in allowed:
+    if isinstance(value, str) and value in allowed:
         return value
-    near = difflib.get_close_matches(str(value), allowed, n=1)
+    near = difflib.get_close_matches(shown(value).strip("'"), allowed, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    raise refuse(name, repr(value), "one of " + ", ".join(allowed) + hint)
+    raise refuse(name, shown(value), "one of " + ", ".join(allowed) + hint)
+
+
+def of_type(name: str, value: Any, kind: Any, allowed: str) -> Any:
+    """`value` if it is of this type."""
+    if not isinstance(value, kind):
+        raise refuse(name, shown(value), allowed)
+    return value
+
+
+def prng_key(name: str, value: Any) -> Any:
+    """`value` if it is one key for random numbers."""
+    import jax
+
+    if is_traced(value):
+        return value
+    known = jax.random.key(0)
+    if isinstance(value, jax.Array):
+        if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key) and value.shape == ():
+            return value
+        words = jax.random.key_data(known)
+        if (value.dtype, value.shape) == (words.dtype, words.shape):
+            return value
+    raise refuse(name, shown(value), "a key, such as jax.random.key(0)")
+
+
+def finite(name: str, value: Any, allowed: str) -> Any:
+    """`value` as a NumPy array of finite real numbers."""
+    import numpy as np
+
+    try:
+        if np.iscomplexobj(value):
+            raise TypeError
+        numbers = np.asarray(value, float)
+    except (TypeError, ValueError, OverflowError):
+        raise refuse(name, shown(value), allowed) from None
+    if not np.all(np.isfinite(numbers)):
+        raise refuse(name, shown(value), allowed)
+    return numbers

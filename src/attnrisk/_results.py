@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ._check import is_traced, refuse
+from ._check import is_traced, refuse, shown
 
 
 class ErrorKind(StrEnum):
@@ -18,8 +18,15 @@ class ErrorKind(StrEnum):
 
 
 def _plain(number: Any) -> Any:
-    """A float where the number is known."""
-    return number if is_traced(number) or np.ndim(number) else float(number)
+    """A float where the number is known, or an array."""
+    if is_traced(number):
+        return number
+    try:
+        if np.iscomplexobj(number) or np.asarray(number).dtype.kind not in "fiub":
+            raise TypeError
+        return number if np.ndim(number) else float(number)
+    except (TypeError, ValueError, OverflowError):
+        raise refuse("estimate", shown(number), "of real numbers") from None
 
 
 class Estimate(eqx.Module):
@@ -119,6 +126,8 @@ def record(answer: Any) -> dict[str, Scalar]:
     with `_error` appended; what has an `as_dict` (overlaps) gives its own entries, and so does any other answer with
     `recorded` names, after the name of its field: `ridge_k`.
     """
+    if not hasattr(type(answer), "recorded") and not hasattr(answer, "recorded"):
+        raise refuse("answer", shown(answer), "what a function of attnrisk returns")
     flat: dict[str, Scalar] = {}
     for name in answer.recorded:
         value = getattr(answer, name)

@@ -66,17 +66,17 @@ def test_an_interrupt_leaves_what_there_is(run, monkeypatch):
 BAD = [
     ("amp --dim 10", "Missing option '--alpha'", "attnrisk amp --help"),
     ("amp --alpha 1", "Missing option '--dim'", "attnrisk amp --help"),
-    ("amp --alpha 0 --dim 10", "alpha = 0", "> 0"),
-    ("amp --alpha nan --dim 10", "alpha = nan", "> 0"),
-    ("amp --alpha 1 --dim 1", "dim = 1", "from 2"),
-    ("amp --alpha 1 --dim ten", "dim = 'ten'", "whole number"),
-    ("amp --alpha 1 --dim 10 --seed -1", "seed = -1", "from 0"),
-    ("amp --alpha 1 --dim 10 --damping 1", "damping = 1", "≥ 0 and < 1"),
-    ("amp --alpha 1 --dim 10 --damping -0.1", "damping = -0.1", "≥ 0 and < 1"),
-    ("amp --alpha 1 --dim 10 --steps 0", "steps = 0", "from 1"),
-    ("amp --alpha 1 --dim 10 --start techer", "start = 'techer'", "(did you mean teacher?)"),
-    ("amp --alpha 1 --dim 10 --task max --length 99", "length = 99", "at most 64"),
-    ("amp --alpha 1 --dim 10 --precision half", "precision = 'half'", "float32"),
+    ("amp --alpha 0 --dim 10", "--alpha = 0", "> 0"),
+    ("amp --alpha nan --dim 10", "--alpha = nan", "> 0"),
+    ("amp --alpha 1 --dim 1", "--dim = 1", "from 2"),
+    ("amp --alpha 1 --dim ten", "--dim = 'ten'", "whole number"),
+    ("amp --alpha 1 --dim 10 --seed -1", "--seed = -1", "from 0"),
+    ("amp --alpha 1 --dim 10 --damping 1", "--damping = 1", "≥ 0 and < 1"),
+    ("amp --alpha 1 --dim 10 --damping -0.1", "--damping = -0.1", "≥ 0 and < 1"),
+    ("amp --alpha 1 --dim 10 --steps 0", "--steps = 0", "from 1"),
+    ("amp --alpha 1 --dim 10 --start techer", "--start = 'techer'", "(did you mean teacher?)"),
+    ("amp --alpha 1 --dim 10 --task max --length 99", "--length = 99", "at most 64"),
+    ("amp --alpha 1 --dim 10 --precision half", "--precision = 'half'", "float32"),
 ]
 
 

@@ -264,8 +264,13 @@ def test_help_has_an_example_of_itself(run, command):
     assert command in run("--help").out
     ran = run(command, "--help")
     assert (ran.code, ran.err) == (0, "")
-    assert "bool" not in ran.out
+    assert not any(kind in ran.out for kind in ("bool", "<str>", "<text>"))
     assert f"Example: attnrisk {command} " in ran.out
+
+
+def test_overlaps_are_said_to_do_what_they_do(run):
+    assert "give any to ask for the risk there" in run("population", "--help").out
+    assert "give any to start there" in run("flow", "--help").out
 
 
 @pytest.mark.parametrize("command", ["bayes", "population"])

@@ -8,7 +8,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk import Result
-from attnrisk.cli.flow import times_to
+from attnrisk.cli.ask import times_to
 from attnrisk.flow import Flow, swapped_starts
 
 OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}
@@ -157,21 +157,21 @@ def test_times_ascend_to_the_end(end):
 
 
 BAD = [
-    ("--attention sofmax", "attention = 'sofmax'", "(did you mean softmax?)"),
-    ("--nu -1", "nu = -1", "≥ 0"),
-    ("--runs 0", "runs = 0", "from 1 to"),
-    ("--runs two", "runs = 'two'", "a whole number"),
-    ("--runs 1.5", "runs = '1.5'", "a whole number"),
-    ("--seed -1", "seed = -1", "from 0 to"),
-    ("--seed 99999999999999999999", "seed = 99999999999999999999", "from 0 to"),
-    ("--size 0", "size = 0", "> 0"),
-    ("--size nan", "size = nan", "≤ 1e+12"),
-    ("--size 1e12", "size = 1e+12", "≤ 100000"),
-    ("--time 0", "time = 0", "> 0"),
-    ("--time inf", "time = inf", "> 0"),
-    ("--start swapped", "start = 'swapped'", "one of random, mismatched"),
-    (f"--start random {SWAPPED}", "start = 'random'", "left out where overlaps are given"),
-    (f"--runs 2 {SWAPPED}", "runs = 2", "1 where overlaps are given"),
+    ("--attention sofmax", "--attention = 'sofmax'", "(did you mean softmax?)"),
+    ("--nu -1", "--nu = -1", "≥ 0"),
+    ("--runs 0", "--runs = 0", "from 1 to"),
+    ("--runs two", "--runs = 'two'", "a whole number"),
+    ("--runs 1.5", "--runs = '1.5'", "a whole number"),
+    ("--seed -1", "--seed = -1", "from 0 to"),
+    ("--seed 99999999999999999999", "--seed = 99999999999999999999", "from 0 to"),
+    ("--size 0", "--size = 0", "> 0"),
+    ("--size nan", "--size = nan", "≤ 100000"),
+    ("--size 1e12", "--size = 1e+12", "≤ 100000"),
+    ("--time 0", "--time = 0", "> 0"),
+    ("--time inf", "--time = inf", "> 0"),
+    ("--start swapped", "--start = 'swapped'", "one of random, mismatched"),
+    (f"--start random {SWAPPED}", "--start = 'random'", "left out where overlaps are given"),
+    (f"--runs 2 {SWAPPED}", "--runs = 2", "1 where overlaps are given"),
     ("--m-kk 1 --q-kk 0.5", "eigenvalue -0.5", "positive semidefinite"),
 ]
 

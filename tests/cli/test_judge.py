@@ -64,6 +64,8 @@ def folder(tmp_path, monkeypatch):
         "def numpy_only(x): return np.exp(x) / np.exp(x).sum()\n"
     )
     (tmp_path / "broken_to_judge.py").write_text("import no_such_library\n")
+    (tmp_path / "exits_to_judge.py").write_text("raise SystemExit(5)\n")
+    (tmp_path / "prints_to_judge.py").write_text("import jax\nprint(1)\nf = jax.nn.softmax\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -142,6 +144,12 @@ def test_a_kernel_by_its_phi(run, judged, folder):
     assert np.asarray(judged[0](np.array([1.0, 2.0]))).tolist() == [0.2, 0.8]
 
 
+def test_what_a_module_prints_is_no_part_of_the_answer(run, judged, folder):
+    ran = run("judge", "prints_to_judge:f", "--json")
+    assert json.loads(ran.out)["attention"] == "prints_to_judge:f"
+    assert ran.err == "1\n"
+
+
 def test_the_league(run, monkeypatch):
     table = [Standing("linear", LINEAR, ar.Estimate(0.25, 1e-12), (row(),))]
     monkeypatch.setattr(room, "league", lambda progress=None: table)
@@ -165,6 +173,8 @@ REFUSED = {
     "--kernel mine_to_judge": "MODULE:FUNCTION",
     "mine_to_judge:numpy_only": "import jax.numpy as jnp",
     "mine_to_judge:phi.missing": "has no attribute 'missing'",
+    "mine_to_judge": "mine_to_judge:NAME, where NAME is a function in mine_to_judge.py",
+    "exits_to_judge:f": "does not end the program",
 }
 
 

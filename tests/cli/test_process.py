@@ -54,7 +54,7 @@ def test_bad_input():
     ran = process("bayes", "--nu", "nan")
     assert ran.returncode == 2
     assert ran.stdout == ""
-    assert ran.stderr == "Error: nu = nan is not allowed: nu must be a number ≥ 0 and ≤ 1e+12\n"
+    assert ran.stderr == "Error: --nu = nan is not allowed: --nu must be a number ≥ 0 and ≤ 1e+12\n"
 
 
 def test_help_loads_nothing_heavy():
@@ -123,5 +123,11 @@ def test_a_full_standard_error_keeps_the_exit_code():
 
 def test_a_device_that_is_not_there_is_one_line():
     ran = process("population", "--attention", "linear", JAX_PLATFORMS="rocm")
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert ran.stderr == "Error: jax finds no device of JAX_PLATFORMS = 'rocm'\n"
+
+
+@pytest.mark.parametrize(("words", "code"), [("attentions", 0), ("bayes --nu -1", 2)])
+def test_a_closed_standard_error_keeps_the_exit_code(words, code):
+    command = shell("exec 2>&-;", RUN, *words.split())
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=100).returncode == code

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from attnrisk.cli import progress
+from attnrisk.cli import render as progress
 
 
 class Terminal(io.StringIO):

@@ -74,6 +74,7 @@ def test_panel(run, fitted):
     assert "N = 90, D = 30" in ran.out
     assert "r_k = 0.5, r_v = 1" in ran.out
     assert "m_kk = " in ran.out
+    assert "given this fit" in ran.out
     assert "test set" not in ran.out
 
 
@@ -115,6 +116,7 @@ def test_an_interrupt_before_there_is_a_point_is_no_traceback(run, fitted, monke
 
 def test_an_interrupt_waits_until_a_step_is_done(run, monkeypatch):
     """While the data are drawn, and while the fit compiles, it is put off: jax may crash otherwise."""
+    monkeypatch.setattr("attnrisk.cli.interrupts._GRACE", 600.0)  # on a machine that is busy
     real, done = simulation.fit_erm, []
 
     def pressed(*given, **more):
@@ -142,20 +144,21 @@ def test_what_does_not_fit_is_refused_before_it_starts(run, monkeypatch):
 BAD = [
     ("simulate --dim 10", "Missing option '--alpha'"),
     ("simulate --alpha 2", "Missing option '--dim'"),
-    ("simulate --alpha 0 --dim 10", "alpha = 0", "> 0"),
-    ("simulate --alpha nan --dim 10", "alpha = nan", "> 0"),
-    ("simulate --alpha 2 --dim 1", "dim = 1", "from 2 to"),
-    ("simulate --alpha 2 --dim ten", "dim = 'ten'", "whole number"),
-    ("simulate --alpha 1e9 --dim 10", "alpha = 1e9", "N = alpha · dim"),
-    ("simulate --alpha 2 --dim 10 --ridge-k 0", "ridge_k = 0", "> 0"),
-    ("simulate --alpha 2 --dim 10 --ridge-v x", "ridge_v = 'x'", "> 0"),
-    ("simulate --alpha 2 --dim 10 --seed -1", "seed = -1", "from 0 to"),
-    ("simulate --alpha 2 --dim 10 --test-set -5", "test_set = -5", "from 0 to"),
-    ("simulate --alpha 2 --dim 10 --test-set 1", "test_set = 1", "0 or "),
-    ("simulate --alpha 2 --dim 10 --precision half", "precision = 'half'", "float32"),
-    ("simulate --alpha 2 --dim 10 --attention sofmax", "attention = 'sofmax'", "did you mean"),
-    ("simulate --alpha 2 --dim 10 --task weighted", "task = 'weighted'", "one of spiked, max"),
-    ("simulate --alpha 2 --dim 10 --nu -1", "nu = -1", "≥ 0"),
+    ("simulate --alpha 0 --dim 10", "--alpha = 0", "> 0"),
+    ("simulate --alpha nan --dim 10", "--alpha = nan", "> 0"),
+    ("simulate --alpha 2 --dim 1", "--dim = 1", "from 2 to"),
+    ("simulate --alpha 2 --dim ten", "--dim = 'ten'", "whole number"),
+    ("simulate --alpha 1e9 --dim 10", "--alpha = 1e9", "N = alpha · dim"),
+    ("simulate --alpha 2 --dim 10 --ridge-k 0", "--ridge-k = 0", "> 0"),
+    ("simulate --alpha 2 --dim 10 --ridge-v x", "--ridge-v = 'x'", "> 0"),
+    ("simulate --alpha 2 --dim 10 --seed -1", "--seed = -1", "from 0 to"),
+    ("simulate --alpha 2 --dim 10 --test-set -5", "--test-set = -5", "from 0 to"),
+    ("simulate --alpha 2 --dim 10 --test-set 1", "--test-set = 1", "0 or "),
+    ("simulate --alpha 2 --dim 10 --precision half", "--precision = 'half'", "float32"),
+    ("simulate --alpha 2 --dim 10 --attention sofmax", "--attention = 'sofmax'", "did you mean"),
+    ("simulate --alpha 2 --dim 10 --task weighted", "--task = 'weighted'", "one of spiked, max"),
+    ("simulate --alpha 2 --dim 10 --noise 1e12", "--noise = 1e+12", "at most 10000"),
+    ("simulate --alpha 2 --dim 10 --nu -1", "--nu = -1", "≥ 0"),
 ]
 
 

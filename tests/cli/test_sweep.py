@@ -60,6 +60,15 @@ def test_run_then_status(run, study, place, asked):
     assert len(asked) == 1
 
 
+def test_every_point_failed(run, place, asked, tmp_path):
+    file = tmp_path / "failing.toml"
+    file.write_text('question = "fragile"\nnu = 3\nlength = 2\n')
+    ran = run("sweep", str(file), "--store", str(place), "--json")
+    assert ran.code == 1
+    assert ran.err == "Error: every point failed; export to csv to read why\n"
+    assert json.loads(ran.out)["failed"] == 1
+
+
 def test_status_of_nothing(run, study, place, asked):
     out = run("sweep", str(study), "--store", str(place), "--status").out
     assert "0 of 4 points" in out
@@ -132,17 +141,19 @@ def test_ctrl_c(run, study, place, monkeypatch):
 
 BAD = [
     ("{missing}", "file = ", "a file that is there"),
-    ("{study} --workers 0", "workers = 0", "from 1 to"),
-    ("{study} --workers two", "workers = 'two'", "whole"),
-    ("{study} --workers 2 --scheduler tcp://here", "workers = 2", "left out"),
-    ("{study} --export xls", "export = 'xls'", "csv, nc"),
-    ("{study} --out file.csv", "out = 'file.csv'", "nothing is exported"),
-    ("{study} --export csv --out {folder}", "out = ", "a file, or a name that is free"),
-    ("{study} --export csv --out /dev/null", "out = '/dev/null'", "a file"),
-    ("{study} --export csv --out /proc/no/file", "out = '/proc/no/file'", "can be written"),
-    ("{study} --status --retry", "retry = given", "nothing is computed"),
-    ("{study} --store {folder}", "store = ", "a file, or a name that is free"),
-    ("{study} --store {study}", "store = ", "a store that attnrisk has made"),
+    ("{study} --workers 0", "--workers = 0", "from 1 to"),
+    ("{study} --workers two", "--workers = 'two'", "whole"),
+    ("{study} --workers 2 --scheduler tcp://here", "--workers = 2", "left out"),
+    ("{study} --export xls", "--export = 'xls'", "csv, nc"),
+    ("{study} --out file.csv", "--out = 'file.csv'", "nothing is exported"),
+    ("{study} --export csv --out {folder}", "--out = ", "a file, or a name that is free"),
+    ("{study} --export csv --out /dev/null", "--out = '/dev/null'", "a file"),
+    ("{study} --export csv --out /proc/no/file", "--out = '/proc/no/file'", "can be written"),
+    ("{study} --status --retry", "--retry = given", "left out with --status"),
+    ("{study} --export csv --status --retry", "--retry = given", "left out with --status"),
+    ("{study} --export csv --status", "--status = given", "left out with --export"),
+    ("{study} --store {folder}", "--store = ", "a file, or a name that is free"),
+    ("{study} --store {study}", "--store = ", "a store that attnrisk has made"),
     ("{typo}", "key = 'nus'", "(did you mean nu?)"),
 ]
 
@@ -180,7 +191,7 @@ def test_progress_on_a_terminal(run, study, place, monkeypatch):
         time.sleep(0.3)
 
     monkeypatch.setattr("attnrisk.studies.sweep", steps)
-    monkeypatch.setattr("attnrisk.cli.progress._PATIENCE", 0.0)
+    monkeypatch.setattr("attnrisk.cli.render._PATIENCE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")

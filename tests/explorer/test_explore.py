@@ -29,12 +29,14 @@ def test_a_port_in_use(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         err = refused(capsys, "--port", str(port))
-    assert err.startswith(f"Error: port = {port} is not allowed: port must be free on 127.0.0.1")
+    assert err.startswith(
+        f"Error: --port = {port} is not allowed: --port must be free on 127.0.0.1"
+    )
 
 
 @pytest.mark.parametrize("word", ["0", "65536", "many", "-1"])
 def test_a_port_that_cannot_be(capsys, word):
-    assert refused(capsys, f"--port={word}").startswith("Error: port = ")
+    assert refused(capsys, f"--port={word}").startswith("Error: --port = ")
 
 
 @pytest.mark.parametrize("word", ["", "no such host", "a" * 70, "192.0.2.1"])

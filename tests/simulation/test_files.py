@@ -214,9 +214,12 @@ def test_a_compressed_file_is_read(saved):
     assert_same(ar.load_dataset(saved.with_name("small.npz")), whole)
 
 
-def test_a_missing_file_is_an_error_of_the_system(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        ar.load_dataset(tmp_path / "none.npz")
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
+    for path in (tmp_path / "no.npz", tmp_path, "a\0b"):
+        with pytest.raises(ValueError, match=r"^path = .* a file that can be read"):
+            ar.load_dataset(path)
+    with pytest.raises(ValueError, match=r"^path = 3 .* the path of a file"):
+        ar.load_dataset(3)
 
 
 class Nameless(AbstractSelected):

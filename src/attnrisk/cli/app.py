@@ -13,41 +13,26 @@ from .. import __version__
 from .._check import Refusal
 from .._compile_cache import enable_compile_cache
 from .command import app
-from .interrupts import interruptible
+from .interrupts import immediate, interruptible
 
-COMMANDS = (
-    *("bayes", "population", "flow", "attentions"),
-    *("erm", "optimal", "simulate", "amp"),
-    *("judge", "figure", "report", "sweep", "explore"),
-)
-for _name in COMMANDS:  # each registers its command, in the order of the help
-    import_module(f".{_name}", __package__)
+_MODULES = ("ask", "learn", "judge", "reproduce", "explore")
+for _module in _MODULES:  # each registers its commands, in the order of the help
+    import_module(f".{_module}", __package__)
+COMMANDS = tuple(str(each.callback.__name__) for each in app.registered_commands if each.callback)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"attnrisk {__version__}")
-        raise typer.Exit
+_VERSION = typer.Option("--version", metavar="", help="Print the version.")
 
 
 @app.callback(invoke_without_command=True)
-def attnrisk(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            metavar="",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version.",
-        ),
-    ] = False,
-) -> None:
+def attnrisk(context: typer.Context, version: Annotated[bool, _VERSION] = False) -> None:
     """How well can this attention find the one token that matters?
 
     Exact risks of attention on single-location regression. Example: attnrisk population --attention all
     """
+    if version:
+        typer.echo(f"attnrisk {__version__}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     else:
@@ -56,12 +41,17 @@ def attnrisk(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 if it answered, 2 if the input was bad, 130 after Ctrl-C, 1 if all else failed."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 -- until the process ends
     if sys.stdout is None:
         _fail("standard output is closed", 1)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # χ and ± on a terminal that has no such letters
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # χ and ± on a terminal that has no such letters
+    # What ends at once leaves semaphores to their tracker, which need not say so.
+    sys.warnoptions.append("ignore::UserWarning:multiprocessing.resource_tracker")
     try:
-        with interruptible():
+        with interruptible(), immediate():
             code = app(args=arguments, prog_name="attnrisk", standalone_mode=False)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
@@ -72,20 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         _fail(str(error), 1)
     except (RuntimeError, AssertionError):
-        if _has_device():
-            raise
-        platforms = os.environ.get("JAX_PLATFORMS", "")
-        _fail(f"jax finds no device of JAX_PLATFORMS = {platforms!r}", 1)
+        import jax
+
+        try:
+            jax.devices()
+        except (RuntimeError, AssertionError):  # what jax raises depends on the plugins installed
+            platforms = os.environ.get("JAX_PLATFORMS", "")
+            _fail(f"jax finds no device of JAX_PLATFORMS = {platforms!r}", 2)
+        raise
     sys.exit(code or 0)
-
-
-def _has_device() -> bool:
-    import jax
-
-    try:
-        return bool(jax.devices())
-    except (RuntimeError, AssertionError):  # what jax raises depends on the plugins installed
-        return False
 
 
 def _fail(message: str, code: int) -> NoReturn:

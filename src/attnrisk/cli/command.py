@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from inspect import Signature, signature
+from contextlib import nullcontext
+from inspect import Signature
+from types import SimpleNamespace
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from .interrupts import INTERRUPTED, immediate
-from .options import JSON, Options
-from .progress import working
-from .render import Shown, print_json, print_rich
+from .._check import Refusal, refuse
+from .options import JSON, Options, flag_of
+from .render import Shown, print_json, print_rich, working
 
 ASK, LEARN = "Ask: infinite data", "Learn: finite data"
 JUDGE, REPRODUCE, SERVE = "Judge", "Reproduce", "Serve"
 
 
-class _Command(TyperCommand):
+class _Help:
+    """Without this the help shows types that mean nothing to a user: --help <bool>, NAME <str>."""
+
+    def get_params(self, ctx: Any) -> Any:
+        params = super().get_params(ctx)  # type: ignore[misc]
+        for each in params:
+            if isinstance(each, TyperArgument):
+                each.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+        return params
+
     def get_help_option(self, ctx: Any) -> Any:
-        return _without_type(super().get_help_option(ctx))
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        option.metavar = ""
+        return option
 
 
-class _Group(TyperGroup):
-    def get_help_option(self, ctx: Any) -> Any:
-        return _without_type(super().get_help_option(ctx))
+class _Command(_Help, TyperCommand): ...
 
 
-def _without_type(option: Any) -> Any:
-    if option is not None:
-        option.metavar = ""  # else the help says that --help takes a <bool>
-    return option
+class _Group(_Help, TyperGroup): ...
 
 
 app = typer.Typer(
@@ -42,46 +48,58 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Function = Callable[..., Shown | None]
+Function = Callable[[Any], Shown | None]
 
 
 def command(
     panel: str,
     doing: str,
     *options: Options,
-    interrupt: Callable[[], AbstractContextManager[Any]] = immediate,
 ) -> Callable[[Function], Function]:
-    """Make a command of a function, which is given what the options stand for, by their names, and `report` if it asks
-    for it: a function that is told progress. `doing` is shown to someone who waits."""
+    """Make a command of a function, whose argument has what each option stands for, by its name, and `progress`.
+
+    `doing` is shown to someone who waits.
+    """
+    listed = options if panel == SERVE else (*options, JSON)
+    parameters = [parameter for one in listed for parameter in one.parameters]
 
     def register(function: Function) -> Function:
         def run(json: bool = False, **words: Any) -> None:
             try:
-                with interrupt(), working(doing) if doing else nullcontext() as report:
-                    values = {
+                with working(doing) if doing else nullcontext() as progress:
+                    read = {
                         one.name: one.read(
                             **{each.name: words[each.name] for each in one.parameters}
                         )
                         for one in options
                     }
-                    if "report" in signature(function).parameters:
-                        values["report"] = report
-                    shown = function(**values)
+                    shown = function(SimpleNamespace(**read, progress=progress))
             except KeyboardInterrupt:
-                shown = Shown({}, [], "Interrupted")
+                shown = Shown().interrupted()
+            except Refusal as error:
+                raise _as_given(error, options) from None
             if shown is not None:
                 _print(shown, json)
 
-        listed = options if panel == SERVE else (*options, JSON)
         run.__name__, run.__doc__ = function.__name__, function.__doc__
-        run.__signature__ = Signature(  # type: ignore[attr-defined]
-            [parameter for one in listed for parameter in one.parameters]
-        )
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {}
         app.command(rich_help_panel=panel, cls=_Command)(run)
         return function
 
     return register
+
+
+def _as_given(error: Refusal, options: tuple[Options, ...]) -> Refusal:
+    """The refusal with the option that it speaks of as it is typed: `--ridge-k` for `ridge_k`."""
+    if error.parts is None:
+        return error
+    name, given, allowed = error.parts
+    first, _, rest = name.partition(" ")  # as in `length probabilities`
+    named = [one for one in options if one.is_named]
+    typed = {one.name: ", ".join(flag_of(each.name) for each in one.parameters) for one in named}
+    typed |= {each.name: flag_of(each.name) for one in named for each in one.parameters}
+    return refuse(f"{typed.get(first, first)} {rest}".rstrip(), given, allowed)
 
 
 def _print(shown: Shown, as_json: bool) -> None:
@@ -90,6 +108,6 @@ def _print(shown: Shown, as_json: bool) -> None:
     elif not as_json:
         for part in shown.parts:
             print_rich(*part if isinstance(part, tuple) else (part,))
-    if shown.interrupted:
-        typer.echo(shown.interrupted, err=True)
-        raise typer.Exit(INTERRUPTED)
+    if shown.note:
+        typer.echo(shown.note, err=True)
+    raise typer.Exit(shown.code)

@@ -2,70 +2,58 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import threading
 import time
-from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-import typer
-
+from .._check import Refusal, refuse
 from . import options
 from .command import SERVE, command
-from .interrupts import INTERRUPTED
+from .render import Shown
 
 _PATIENCE = 0.1  # seconds between looks whether the page is there
 
 # Nothing is sent anywhere, no browser is opened, no traceback is shown, no file is watched.
-_SETTINGS = {
-    "server.headless": "true",
-    "server.fileWatcherType": "none",
-    "server.showEmailPrompt": "false",
-    "browser.gatherUsageStats": "false",
-    "client.showErrorDetails": "none",
-    "client.showErrorLinks": "false",
-    "client.toolbarMode": "minimal",
-    "logger.hideWelcomeMessage": "true",
-    "logger.level": "warning",
-    "theme.base": "light",
-    "theme.primaryColor": "#0072b2",
-}
+_SETTINGS = """
+server.headless=true server.fileWatcherType=none server.showEmailPrompt=false
+browser.gatherUsageStats=false client.showErrorDetails=none client.showErrorLinks=false
+client.toolbarMode=minimal logger.hideWelcomeMessage=true logger.level=warning
+theme.base=light theme.primaryColor=#0072b2
+"""
 
 
 @command(
     SERVE,
     "",
-    options.whole("port", "Where the page listens; it must be free.", 1, 2**16 - 1, "8501"),
-    options.text(
-        "host", "Only this machine sees the page unless you change it.", "ADDRESS", "127.0.0.1"
+    options.whole("port", "Port of the page; it must be free.", 1, 2**16 - 1, "8501"),
+    options.option(
+        "host", "Only this machine sees the page unless you change it.", "127.0.0.1", "ADDRESS"
     ),
-    interrupt=nullcontext,
 )
-def explore(port: int, host: str) -> None:
+def explore(args: Any) -> Shown:
     """Start a page with sliders on this machine, print its address, and serve it until Ctrl-C.
 
     Example: attnrisk explore --port 8600
     """
-    from .._check import Refusal
-
     if find_spec("streamlit") is None:
         raise Refusal("explore needs streamlit: pip install 'attnrisk[explorer]'")
-    _check_free(host, port)
-    threading.Thread(target=_announce, args=(host, port), daemon=True).start()
-    _serve(host, port)
-    raise typer.Exit(INTERRUPTED)
+    _check_free(args.host, args.port)
+    threading.Thread(target=_announce, args=(args.host, args.port), daemon=True).start()
+    _serve(args.host, args.port)
+    return Shown().interrupted("")
 
 
 def _check_free(host: str, port: int) -> None:
     """Refuse an address on which nothing can listen."""
     import socket
 
-    from .._check import refuse
-
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, UnicodeError):
+    except (socket.gaierror, ValueError):  # ValueError: what cannot be encoded as a name
         raise refuse("host", repr(host), "an address of this machine") from None
     with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,8 +61,10 @@ def _check_free(host: str, port: int) -> None:
             probe.bind(address)
         except PermissionError:
             raise refuse("port", port, "one that you may open") from None
-        except OSError:
-            raise refuse("port", port, f"free on {host}, and {host} on this machine") from None
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise refuse("port", port, f"free on {host}") from None
+            raise refuse("host", repr(host), "an address of this machine") from None
 
 
 def _announce(host: str, port: int) -> None:
@@ -89,7 +79,7 @@ def _announce(host: str, port: int) -> None:
                 break
         except OSError:
             time.sleep(_PATIENCE)
-    typer.echo(f"attnrisk explorer: http://{name}:{port}  (Ctrl-C ends it)")
+    print(f"attnrisk explorer: http://{name}:{port}  (Ctrl-C ends it)")
     sys.stdout.flush()
 
 
@@ -100,6 +90,5 @@ def _serve(host: str, port: int) -> None:
     from .. import explorer
 
     script = Path(explorer.__file__).with_name("script.py")
-    settings = _SETTINGS | {"server.address": host, "server.port": str(port)}
-    flags = [f"--{name}={value}" for name, value in settings.items()]
-    main(["run", str(script), *flags], standalone_mode=False)
+    settings = [*_SETTINGS.split(), f"server.address={host}", f"server.port={port}"]
+    main(["run", str(script), *(f"--{each}" for each in settings)], standalone_mode=False)

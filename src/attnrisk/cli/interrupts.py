@@ -8,24 +8,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
-INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
+from .render import INTERRUPTED
+
+RESUMED = "Interrupted: run the same command again to go on"
 _GRACE = 4.0  # seconds for a command to end by itself
-_handled = threading.Event()  # set once a command has reacted to Ctrl-C, and when there is none
 _CURSOR = "\r\x1b[K\x1b[?25h"  # clear the line of a progress bar and show the cursor that it hid
+_ended = threading.Event()  # set when no command runs
+_said = ["Interrupted"]  # what is printed last; the innermost context decides
 
 
-def end_now(message: str = "Interrupted") -> NoReturn:
+def end_now() -> NoReturn:
     """Leave at once: the interpreter's own way out waits for threads that compile, or crashes in them."""
+    if "multiprocessing" in sys.modules:
+        for child in sys.modules["multiprocessing"].active_children():
+            child.kill()
     with suppress(OSError, ValueError, AttributeError):
         start = _CURSOR if sys.stderr.isatty() else ""
-        sys.stderr.write(f"{start}{message}\n")
-        sys.stderr.flush()
+        os.write(sys.stderr.fileno(), f"{start}{_said[-1]}\n".encode())
     os._exit(INTERRUPTED)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises `KeyboardInterrupt`, and ends the process if that had no effect within `_GRACE` seconds.
+    """Ctrl-C raises `KeyboardInterrupt`, and ends the process if it has not ended `_GRACE` seconds later.
 
     Python runs a signal's handler between two steps of the main thread, which compiled code may keep busy; the
     wake-up descriptor is written to at once, and another thread reads it. A SIGINT that is ignored stays ignored.
@@ -36,11 +41,11 @@ def interruptible() -> Iterator[None]:
     read, write = os.pipe()
     os.set_blocking(write, False)
     usual = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    _handled.clear()
+    _ended.clear()
 
     def watch() -> None:
         while numbers := os.read(read, 64):
-            if signal.SIGINT in numbers and not _handled.wait(_GRACE):
+            if signal.SIGINT in numbers and not _ended.wait(_GRACE):
                 end_now()
         os.close(read)
 
@@ -48,20 +53,20 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        _handled.set()
+        _ended.set()
         signal.set_wakeup_fd(usual)
         os.close(write)  # the thread reads the end of the pipe
 
 
 @contextmanager
-def immediate() -> Iterator[None]:
-    """Ctrl-C ends the process at once, for work that leaves nothing behind: jax may crash if it is interrupted."""
-    with _handler(lambda number, frame: end_now()):
+def immediate(said: str = "Interrupted") -> Iterator[None]:
+    """Ctrl-C ends the process at once: jax may crash if it is interrupted. What is in a store is safe."""
+    with _handler(lambda number, frame: end_now(), said):
         yield
 
 
 @contextmanager
-def deferred() -> Iterator[Callable[[], None]]:
+def deferred(said: str = "Interrupted") -> Iterator[Callable[[], None]]:
     """Ctrl-C takes effect where the function given is called, so that a result so far is kept. A second one is not put
     off."""
     pressed = threading.Event()
@@ -72,22 +77,23 @@ def deferred() -> Iterator[Callable[[], None]]:
 
     def check() -> None:
         if pressed.is_set():
-            _handled.set()
             raise KeyboardInterrupt
 
-    with _handler(note):
+    with _handler(note, said):
         yield check
 
 
 @contextmanager
-def _handler(handler: Callable[[int, Any], Any]) -> Iterator[None]:
+def _handler(handler: Callable[[int, Any], Any], said: str) -> Iterator[None]:
     if not _is_heard():
         yield
         return
     usual = signal.signal(signal.SIGINT, handler)
+    _said.append(said)
     try:
         yield
     finally:
+        _said.pop()
         signal.signal(signal.SIGINT, usual)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
     from .._results import Estimate
     from ..studies.judge import Point, Row, Standing, Verdict
-    from .progress import Report
 
 _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
 
@@ -30,59 +31,69 @@ _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
         "MODULE:FUNCTION",
         None,
     ),
-    options.text(
+    options.option(
         "kernel",
         "Instead: a function φ ≥ 0 of one score, for the attention φ(χ)/Σφ.",
-        "MODULE:FUNCTION",
+        metavar="MODULE:FUNCTION",
     ),
     options.flag("all", "Rank the whole catalogue by gap instead."),
-    options.out("Draw a picture, and write it there.", None, folder=True),
+    options.out("Draw a picture, and write it into this folder.", None, folder=True),
 )
-def judge(
-    attention: str | None, kernel: str | None, all: bool, out: Path | None, report: Report
-) -> render.Shown:
+def judge(args: Any) -> render.Shown:
     """A verdict on your own attention: its gap to Bayes, what it learns, and what it lacks.
 
     Example: attnrisk judge my_module:my_attention --out build/verdict
     """
-    from .._check import one_of, refuse
+    from .._check import refuse
 
-    given = [attention is not None, kernel is not None, all]
+    given = [args.attention is not None, args.kernel is not None, args.all]
     if sum(given) != 1:
         said = "several" if any(given) else "nothing"
         raise refuse("attention", said, "one MODULE:FUNCTION or NAME, or one --kernel, or --all")
-    if all and out is not None:
-        raise refuse("out", repr(str(out)), "left out with --all")
-    from ..attention import CATALOGUE
+    if args.all and args.out is not None:
+        raise refuse("out", repr(str(args.out)), "left out with --all")
     from ..studies import judge as judging
 
-    if all:
-        return _ranking(judging.league(progress=report))
-    student: Any
-    word = attention or kernel or ""
-    if kernel is not None:
-        student = judging.normalised(_load("kernel", word))
-    elif ":" in word:
-        student = _load("attention", word)
-    else:
-        student = one_of("attention", word, CATALOGUE)
-    verdict = judging.judge(student, word, report)
+    if args.all:
+        standings = judging.league(progress=args.progress)
+        fields = {"rows": [_standing_fields(standing) for standing in standings]}
+        columns = "attention", "family", "growth", "gap"
+        rows = [
+            (it.name, it.traits.family, it.traits.growth, render.with_error(it.gap, _DIGITS))
+            for it in standings
+        ]
+        title = "Mean gap to Bayes with infinite data"
+        return render.Shown(fields, [render.table(title, columns, rows)])
+    name, word = ("kernel", args.kernel) if args.kernel else ("attention", args.attention)
+    try:
+        with redirect_stdout(sys.stderr):  # what a judged function prints is no part of the answer
+            student = _load(name, word)
+            student = judging.normalised(student) if args.kernel else student
+            verdict = judging.judge(student, word, args.progress)
+    except SystemExit:
+        raise refuse(name, repr(word), "a function that does not end the program") from None
     files = []
-    if out is not None:
+    if args.out is not None:
         from ..studies.judge.picture import draw
 
-        files = [str(path) for path in draw(verdict, out)]
+        files = [str(path) for path in draw(verdict, args.out)]
     return render.Shown(_fields(verdict, files), [*_parts(verdict), *files])
 
 
 def _load(argument: str, word: str) -> Any:
-    """The object that `module:name` stands for; modules of the current folder are found too."""
+    """The object that `module:name` stands for, modules of the current folder included, or a name of the catalogue."""
     import importlib
-    import sys
 
-    from .._check import refuse
+    from .._check import one_of, refuse
+    from ..attention import CATALOGUE
 
-    module, _, name = word.partition(":")
+    module, colon, name = word.partition(":")
+    if argument == "attention" and not colon:
+        if word not in CATALOGUE and Path(f"{word}.py").is_file():
+            raise refuse(
+                argument, repr(word), f"{word}:NAME, where NAME is a function in {word}.py"
+            )
+        return one_of(argument, word, CATALOGUE)
     if not module or not name:
         raise refuse(argument, repr(word), "MODULE:FUNCTION")
     sys.path.insert(0, "")
@@ -185,28 +196,24 @@ def _rows_table(title: str, rows: Sequence[Row]) -> RenderableType:
 def _curves_table(points: Sequence[Point]) -> RenderableType:
     from ..studies.judge.tasks import WORKBENCH
 
+    def cell(point: Point) -> str:
+        """The risk, with a sign where it is not to be trusted; nothing where there is none."""
+        if not math.isfinite(float(point.risk)):
+            return "! —"
+        mark = "" if point.converged else "! "
+        return mark + render.with_error(point.risk, 3) + " *" * bool(point.warning)
+
     alphas = sorted({point.alpha for point in points})
-    title = (
-        f"Test risk after learning from N = αD sequences, ridges tuned, {WORKBENCH.task} task, "
-        f"ν = {WORKBENCH.nu:g}, L = {WORKBENCH.length}"
-    )
+    task = f"{WORKBENCH.task} task, ν = {WORKBENCH.nu:g}, L = {WORKBENCH.length}"
+    title = f"Test risk after learning from N = αD sequences, ridges tuned, {task}"
     found = {(point.attention, point.alpha): point for point in points}
     rows = [
-        [name, *(_learned(found[name, alpha]) for alpha in alphas)]
+        [name, *(cell(found[name, alpha]) for alpha in alphas)]
         for name in dict.fromkeys(point.attention for point in points)
     ]
     notes = [f"! {render.UNCONVERGED}"] * any(not point.converged for point in points)
     notes += sorted({f"* {point.warning}" for point in points if point.warning})
     return render.table(title, ["attention", *(f"α = {alpha:g}" for alpha in alphas)], rows, notes)
-
-
-def _learned(point: Point) -> str:
-    """The risk, with a sign where it is not to be trusted; nothing where there is none."""
-    if not math.isfinite(float(point.risk)):
-        return "! —"
-    return (
-        "! " * (not point.converged) + render.with_error(point.risk, 3) + " *" * bool(point.warning)
-    )
 
 
 def _flow_words(flow: Any) -> str:
@@ -217,13 +224,3 @@ def _flow_words(flow: Any) -> str:
     if flow.unfinished:
         words += f"; {flow.unfinished} did not converge, the last at a risk of {flow.risks[-1]:.4g}"
     return f"{words}."
-
-
-def _ranking(standings: Sequence[Standing]) -> render.Shown:
-    rows = [
-        (each.name, each.traits.family, each.traits.growth, render.with_error(each.gap, _DIGITS))
-        for each in standings
-    ]
-    columns = "attention", "family", "growth", "gap"
-    shown = render.table("Mean gap to Bayes with infinite data", columns, rows)
-    return render.Shown({"rows": [_standing_fields(standing) for standing in standings]}, [shown])

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .._check import one_of, real, refuse
+from .. import _check
+from .._check import Refusal, one_of, real, refuse
 
 if TYPE_CHECKING:
     from ..attention import AbstractAttention
@@ -29,35 +30,27 @@ class Options(NamedTuple):
     name: str
     parameters: tuple[Parameter, ...]
     read: Callable[..., Any]
+    is_named: bool = True  # and not a bare word
 
 
-def _parameter(name: str, default: Any, kind: Any, declared: Any) -> Parameter:
-    kind = kind | None if default is None else kind
-    annotation: Any = Annotated[kind, declared]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def flag_of(name: str) -> str:
+    """`--ridge-k` for `ridge_k`."""
+    return f"--{name.replace('_', '-')}"
 
 
-def _word(
-    name: str, help: str, default: Any, metavar: str = "NUMBER", kind: Any = str, **more: Any
-) -> Parameter:
-    shown = default not in (None, REQUIRED)
-    flag = f"--{name.replace('_', '-')}"
-    declared = typer.Option(flag, metavar=metavar, help=help, show_default=shown, **more)
-    return _parameter(name, default, kind, declared)
-
-
-def _one(parameter: Parameter, read: Callable[[Any], Any]) -> Options:
-    """What is left out and has no default is `None`."""
-    name = parameter.name
-    return Options(
-        name, (parameter,), lambda **words: None if words[name] is None else read(words[name])
-    )
-
-
-def flag(name: str, help: str) -> Options:
-    """An option that is there or not."""
-    declared = typer.Option(f"--{name.replace('_', '-')}", metavar="", help=help)
-    return _one(_parameter(name, False, bool, declared), bool)
+def option(
+    name: str,
+    help: str,
+    default: Any = None,
+    metavar: str = "NUMBER",
+    read: Callable[[Any], Any] = str,
+    kind: Any = str,
+    **more: Any,
+) -> Options:
+    """A word with a name; left out, and without a default, it is `None`."""
+    shown = default not in (None, REQUIRED, False)
+    declared = typer.Option(flag_of(name), metavar=metavar, help=help, show_default=shown, **more)
+    return _declared(name, default, kind, declared, read)
 
 
 def argument(
@@ -65,59 +58,48 @@ def argument(
 ) -> Options:
     """A word without a name."""
     declared = typer.Argument(metavar=metavar, help=help, show_default=False)
-    return _one(_parameter(name, default, str, declared), read)
+    return _declared(name, default, str, declared, read)._replace(is_named=False)
 
 
-def text(
-    name: str, help: str, metavar: str, default: Any = None, read: Callable[[str], Any] = str
+def _declared(
+    name: str, default: Any, kind: Any, declared: Any, read: Callable[[Any], Any]
 ) -> Options:
-    """A word."""
-    return _one(_word(name, help, default, metavar), read)
+    annotation: Any = Annotated[kind | None if default is None else kind, declared]
+    one = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return Options(name, (one,), lambda **words: None if words[name] is None else read(words[name]))
 
 
-def number(
-    name: str,
-    help: str,
-    default: Any = REQUIRED,
-    most: float | None = None,
-    below: float | None = None,
-    **limits: Any,
-) -> Options:
-    """A number within the limits of `real`, at most `most` and `below` another."""
+def flag(name: str, help: str) -> Options:
+    """An option that is there or not."""
+    return option(name, help, False, "", bool, bool)
 
-    def read(word: str) -> float:
-        value = float(real(name, word, **limits if most is None and below is None else {}))
-        low, high = limits.get("minimum"), limits.get("above")
-        fits = (low is None or value >= low) and (high is None or value > high)
-        if fits and (most is None or value <= most) and (below is None or value < below):
-            return value
-        lowest = f"≥ {low:g}" if high is None else f"> {high:g}"
-        highest = f"≤ {most:g}" if below is None else f"< {below:g}"
-        raise refuse(name, f"{value:g}", f"a number {lowest} and {highest}")
 
-    return _one(_word(name, help, default), read)
+def number(name: str, help: str, default: Any = REQUIRED, **limits: Any) -> Options:
+    """A number within the limits of `real`."""
+    return option(name, help, default, read=lambda word: float(real(name, word, **limits)))
 
 
 def whole(name: str, help: str, least: int, most: int, default: Any = REQUIRED) -> Options:
     """A whole number in this range."""
 
     def read(word: str) -> int:
-        allowed = f"a whole number from {least} to {most}"
         try:
-            value = int(word)
-        except ValueError:
-            raise refuse(name, repr(word), allowed) from None
-        if not least <= value <= most:
-            raise refuse(name, word, allowed)
-        return value
+            given: Any = int(word)
+        except ValueError:  # which is refused as it was given
+            given = word
+        return _check.whole(name, given, least, most)
 
-    return _one(_word(name, help, default), read)
+    return option(name, help, default, read=read)
 
 
 def choice(name: str, help: str, words: Sequence[str], default: str | None) -> Options:
     """One of these words."""
-    parameter = _word(name, help, default, "|".join(words))
-    return _one(parameter, lambda word: one_of(name, word, words))
+    return option(name, help, default, "|".join(words), lambda word: one_of(name, word, words))
+
+
+def _group(name: str, members: Sequence[Options], read: Callable[..., Any]) -> Options:
+    """Several options that stand for one object."""
+    return Options(name, tuple(one.parameters[0] for one in members), read)
 
 
 def task(nu: str = "5", length: str = "3", spread: bool = True) -> Options:
@@ -125,14 +107,14 @@ def task(nu: str = "5", length: str = "3", spread: bool = True) -> Options:
     which = "spiked: the relevant token is shifted. max: it is the one most aligned with k*."
     lengths = "Tokens in a sequence: 10, or 1-3 (each as likely), or 1:0.25,8:0.75."
     deviation = "Standard deviation γ > 0 of the relevant token, spiked only; 1 if not given."
-    parameters = (
-        _word("task", which, "spiked", "spiked|max"),
-        _word("nu", "Signal strength of the relevant token: ν ≥ 0; for max also inf.", nu),
-        _word("length", lengths, length, "LAW"),
-        _word("noise", "Standard deviation of the label noise, Δ ≥ 0.", "0"),
-        *((_word("spread", deviation, None),) if spread else ()),
-    )
-    return Options("task", parameters, _read_task)
+    members = [
+        option("task", which, "spiked", "spiked|max"),
+        option("nu", "Signal strength of the relevant token: ν ≥ 0; for max also inf.", nu),
+        option("length", lengths, length, "LAW"),
+        option("noise", "Standard deviation of the label noise, Δ ≥ 0.", "0"),
+        *([option("spread", deviation)] if spread else []),
+    ]
+    return _group("task", members, _read_task)
 
 
 def _read_task(
@@ -169,23 +151,42 @@ def attentions(suited: Callable[[AbstractAttention], bool] = lambda attention: T
         listed = [one for name in names for one in (every if name == "all" else [name])]
         return [_read_attention(name) for name in dict.fromkeys(listed)]
 
-    parameter = _word("attention", meaning, ["softmax"], "NAME", list[str])
-    return Options("attentions", (parameter,), read)
+    one = option("attention", meaning, ["softmax"], "NAME", kind=list[str])
+    return _group("attentions", [one], read)
+
+
+def overlaps(use: str) -> Options:
+    """The seven overlaps of one head."""
+    panel = f"Overlaps: give any to {use}; those left out are 0"
+    pairs = {"m": ("kk", "kv", "vk", "vv"), "q": ("kk", "kv", "vv")}
+    members = [
+        option(
+            f"{kind}_{pair}",
+            f"{pair[0]}·{pair[1]}{'*' if kind == 'm' else ''}/D",
+            rich_help_panel=panel,
+        )
+        for kind in pairs
+        for pair in pairs[kind]
+    ]
+    return _group("overlaps", members, _read_overlaps)
 
 
 def _read_overlaps(**words: str | None) -> Overlaps | None:
     from ..population import Overlaps
 
     numbers = {name: real(name, word) for name, word in words.items() if word is not None}
-    return Overlaps(**numbers) if numbers else None
+    try:
+        return Overlaps(**numbers) if numbers else None
+    except Refusal as error:
+        raise Refusal(f"{', '.join(map(flag_of, numbers))}: {error}") from None
 
 
-def _read_sizes(alpha: str, dim: str) -> tuple[int, int]:
-    size = DIM.read(dim=dim)
-    samples = max(1, round(real("alpha", alpha, above=0.0) * size))
+def _read_size(alpha: str, dim: str) -> tuple[int, int]:
+    columns = DIM.read(dim=dim)
+    samples = max(1, round(real("alpha", alpha, above=0.0) * columns))
     if samples > LARGEST:
         raise refuse("alpha", alpha, f"such that N = alpha · dim is from 1 to {LARGEST}")
-    return samples, size
+    return samples, columns
 
 
 def ridge(default: str | None) -> Options:
@@ -195,11 +196,11 @@ def ridge(default: str | None) -> Options:
         number(f"ridge_{of}", f"Ridge on {of}, r_{of} > 0{unless}.", default, above=0.0)
         for of in "kv"
     ]
-
-    def read(**words: str | None) -> tuple[float | None, ...]:
-        return tuple(one.read(**{one.name: words[one.name]}) for one in both)
-
-    return Options("ridge", tuple(one.parameters[0] for one in both), read)
+    return _group(
+        "ridge",
+        both,
+        lambda **words: tuple(each.read(**{each.name: words[each.name]}) for each in both),
+    )
 
 
 def seed(what: str) -> Options:
@@ -210,7 +211,7 @@ def seed(what: str) -> Options:
 def out(help: str, default: str | None, folder: bool = False) -> Options:
     """A file or folder to write; that it can be written is found out before the work."""
     read = writable_folder if folder else writable_file
-    return text("out", help, "FOLDER" if folder else "FILE", default, read)
+    return option("out", help, default, "FOLDER" if folder else "FILE", read)
 
 
 def writable_file(given: str) -> Path:
@@ -232,45 +233,28 @@ def writable_folder(given: str, folder: Path | None = None) -> Path:
         TemporaryFile(dir=path).close()
     except (FileExistsError, NotADirectoryError):
         raise refuse("out", repr(given), "a folder, or a name that is free") from None
-    except OSError as error:
-        allowed = f"a place that can be written ({error.strerror})"
-        raise refuse("out", repr(given), allowed) from None
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        why = error.strerror if isinstance(error, OSError) else error
+        raise refuse("out", repr(given), f"a place that can be written ({why})") from None
     return path
 
 
-ATTENTION = text(
-    "attention", "A name that `attnrisk attentions` lists.", "NAME", "softmax", _read_attention
+ATTENTION = option(
+    "attention", "A name that `attnrisk attentions` lists.", "softmax", "NAME", _read_attention
 )
 ALPHA = number("alpha", "Sequences to learn from, per dimension: α = N/D > 0.", above=0.0)
 DIM = whole("dim", "Dimension D of a token, ≥ 2.", 2, LARGEST)
-SIZES = Options("sizes", (*ALPHA.parameters, *DIM.parameters), _read_sizes)
-OVERLAPS = Options(
-    "overlaps",
-    tuple(
-        _word(
-            f"{kind}_{pair}",
-            f"{pair[0]}·{pair[1]}{'*' if kind == 'm' else ''}/D",
-            None,
-            rich_help_panel="Overlaps: give any to look, or to start, there; those left out are 0",
-        )
-        for kind, pairs in {"m": ("kk", "kv", "vk", "vv"), "q": ("kk", "kv", "vv")}.items()
-        for pair in pairs
-    ),
-    _read_overlaps,
-)
+SIZE = _group("size", [ALPHA, DIM], _read_size)
 PRECISION = choice(
-    "precision", "Of the tokens; all else is float64.", ("float32", "float64"), "float64"
+    "precision", "Floating-point type of the tokens.", ("float32", "float64"), "float64"
 )
-STREAM = flag("stream", "Draw the tokens anew at every pass: slow, in little memory.")
-STORE = text(
-    "store",
-    "Where the answers are kept; if not given, in the data folder of the user.",
-    "FILE",
-    read=Path,
+STREAM = flag("stream", "Draw the tokens again at every pass: slow, in little memory.")
+STORE = option(
+    "store", "File of the answers; if not given, in the user's data folder.", None, "FILE", Path
 )
-SCHEDULER = text(
+SCHEDULER = option(
     "scheduler",
     "A running Dask scheduler, as tcp://host:8786, whose workers compute instead.",
-    "ADDRESS",
+    metavar="ADDRESS",
 )
 JSON = flag("json", "Print one JSON object in place of a table.")

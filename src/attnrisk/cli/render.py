@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Timer
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,10 +17,14 @@ if TYPE_CHECKING:
 
     from .._results import Estimate, Result
 
+INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
 DIGITS = 12  # more than anyone compares by eye
 UNCONVERGED = "NOT CONVERGED"
 _WIDE = 160  # columns where the output is no terminal, so that a row stays on its line
 _UNBOUNDED = 1000  # columns, to measure how many a table would take
+_PATIENCE = 1.0  # seconds before there is any progress to see
+
+Report = Callable[[str, int, int], None]  # what is next, how much is done, and of how much
 
 # Where the entries of a flat record go in JSON.
 _OVERLAPS = ("m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv", "M", "Q")
@@ -26,11 +32,16 @@ _GROUPS = dict.fromkeys(_OVERLAPS, "overlaps") | dict.fromkeys(("V_k", "V_v"), "
 
 
 class Shown(NamedTuple):
-    """An answer in its two forms, and what to say of it on standard error if Ctrl-C cut it short."""
+    """An answer in its two forms, the exit code, and what to say on standard error."""
 
-    fields: Mapping[str, Any]
-    parts: Sequence[Any]  # each a renderable, or a pair of a wide and a narrow one
-    interrupted: str = ""
+    fields: Mapping[str, Any] = {}
+    parts: Sequence[Any] = ()  # each a renderable, or a pair of a wide and a narrow one
+    code: int = 0
+    note: str = ""
+
+    def interrupted(self, note: str = "Interrupted") -> Shown:
+        """What there was when Ctrl-C came."""
+        return self._replace(code=INTERRUPTED, note=note)
 
 
 def fields_of(answer: Any, *more: str, **renamed: str) -> dict[str, Any]:
@@ -106,11 +117,6 @@ def significant(estimate: Estimate, most: int = DIGITS) -> str:
         return "0"
     digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(error)) + 1
     return f"{value:#.{min(digits, most)}g}".rstrip(".")
-
-
-def estimates(answer: Any, *names: str) -> dict[str, str]:
-    """Rows of a panel: estimates by their names, with errors."""
-    return {name.replace("_", " "): with_error(getattr(answer, name)) for name in names}
 
 
 def overlap_words(overlaps: Any) -> str:
@@ -217,3 +223,37 @@ def table(
         return grid
 
     return (made(()), made(optional)) if optional else made(())
+
+
+@contextmanager
+def working(what: str) -> Iterator[Report]:
+    """Show `what` and the time it takes on standard error, to someone who waits at a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda label, done, total: None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    progress = bars.Progress(
+        bars.SpinnerColumn(),
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(bar_width=30),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    job = progress.add_task(what, total=None)
+    timer = Timer(_PATIENCE, progress.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda label, done, total: progress.update(
+            job, description=label, completed=done, total=total
+        )
+    finally:
+        timer.cancel()
+        timer.join()  # it may be starting the display just now
+        progress.stop()

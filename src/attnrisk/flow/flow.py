@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from .._check import real, refuse, whole
+from .._check import finite, of_type, prng_key, real, refuse, shown, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..population.overlaps import Overlaps, overlaps_of, swapped, vectors_of
@@ -51,7 +51,8 @@ def random_starts(
 ) -> Overlaps:
     """Overlaps of small random vectors: each component, along a teacher vector or outside their span, is
     `size · N(0, 1)`. `keys` and `features` are the numbers of key vectors of the student and of the teacher."""
-    return _around(0.0, key, runs, size, (keys + 1, features + 1))
+    shape = whole("keys", keys, 1, 100) + 1, whole("features", features, 1, 100) + 1
+    return _around(0.0, key, runs, size, shape)
 
 
 def swapped_starts(key: PRNGKeyArray, runs: int, size: float = 0.1) -> Overlaps:
@@ -63,8 +64,9 @@ def _around(
     centre: Any, key: PRNGKeyArray, runs: int, size: float, shape: tuple[int, int]
 ) -> Overlaps:
     students, teachers = shape
-    size = real("size", size, above=0.0)
-    drawn = jax.random.normal(key, (whole("runs", runs), students, teachers + students))
+    size = real("size", size, above=0.0, maximum=1e5)  # its square is an overlap
+    runs = whole("runs", runs, 1, 10**6)
+    drawn = jax.random.normal(prng_key("key", key), (runs, students, teachers + students))
     return overlaps_of(centre + size * drawn, teachers)
 
 
@@ -84,12 +86,13 @@ def gradient_flow(
     )
 
     check_problem(task, attention)
-    if not isinstance(start, Overlaps):
-        raise refuse("start", repr(start), "of type Overlaps")
-    read = np.atleast_1d(np.asarray(times, float))
-    finite = read.size and read.ndim == 1 and np.all(np.isfinite(read))
-    if not finite or read[0] < 0 or np.any(np.diff(read) <= 0):
-        raise refuse("times", times, "finite, ≥ 0 and ascending")
+    of_type("start", start, Overlaps, "of type Overlaps, such as aligned(0.1)")
+    if np.ndim(start.M) > 3:
+        raise refuse("start", f"(M of shape {np.shape(start.M)})", "a start, or one batch of them")
+    allowed = "finite, ≥ 0 and ascending"
+    read = np.atleast_1d(finite("times", times, allowed))
+    if read.ndim != 1 or not read.size or read[0] < 0 or np.any(np.diff(read) <= 0):
+        raise refuse("times", shown(times), allowed)
     settings = Settings(
         real("tolerance", tolerance, above=0.0), real("accuracy", accuracy, above=0.0)
     )

@@ -9,13 +9,14 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
+from .._check import of_type, refuse
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.minimum import Minimum, population_minimum
 from ..population.overlaps import Overlaps, swapped
 from ..population.plan import SHARPEST
-from ..population.risk import extrapolate
+from ..population.risk import check_problem, extrapolate
 from ..tasks import AbstractTask
 from .flow import random_starts
 from .state import FEW_REACHES, SMOOTHING, Problem, gradients_at
@@ -85,6 +86,12 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     One coordinate outside the span of teacher and student is enough for any dimension: there the Hessian is `2 E_Q` in
     each direction, and zero between two of them and between them and the span.
     """
+    check_problem(task, attention)
+    of_type("overlaps", overlaps, Overlaps, "of type Overlaps, such as aligned(1.0)")
+    shape = attention.keys + 1, task.features + 1
+    if np.shape(overlaps.M) != shape:
+        allowed = f"of {shape[0]} student and {shape[1]} teacher vectors"
+        raise refuse("overlaps", f"(M of shape {np.shape(overlaps.M)})", allowed)
     problem = Problem(task, attention)
     (state,) = states = problem.pack(jax.tree.map(lambda leaf: leaf[None], overlaps), spare=1)
     (limits,), exact = problem.limits(states, FEW_REACHES), problem.is_exact
@@ -144,6 +151,9 @@ def mismatched_minimum(
     """
     from .integration import Settings, follow
 
+    check_problem(task, attention)
+    if best is not None:
+        of_type("best", best, Minimum, "what population_minimum returns")
     problem = Problem(task, attention)
     start = jax.tree.map(lambda leaf: leaf[None], swapped())
     runs = follow(problem, start, _LONG_TIMES, Settings(*_PRECISE))
@@ -207,8 +217,9 @@ def basins(
     """Where gradient flow goes from random starts of a given size."""
     from .integration import Settings, follow
 
-    best = population_minimum(task, attention).risk
+    check_problem(task, attention)
     starts = random_starts(key, runs, size)
+    best = population_minimum(task, attention).risk
     problem = Problem(task, attention)
     ends = follow(problem, starts, _LONG_TIMES[-1:], Settings(*_ROUGH))
     risks, _ = problem.values(ends.state)

@@ -1,5 +1,6 @@
 """The answer to empirical risk minimisation at `N = αD` samples, with errors (section 6)."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -20,12 +21,8 @@ class Ridge(eqx.Module):
     """`r_k` and `r_v`."""
 
     recorded: ClassVar[tuple[str, ...]] = ("k", "v")
-    k: Any
-    v: Any
-
-    def __check_init__(self) -> None:
-        real("ridge_k", self.k, above=0.0)
-        real("ridge_v", self.v, above=0.0)
+    k: Any = eqx.field(converter=partial(real, "ridge_k", above=0.0))
+    v: Any = eqx.field(converter=partial(real, "ridge_v", above=0.0))
 
 
 class ERMAsymptotics(eqx.Module):

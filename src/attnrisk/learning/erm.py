@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import real, refuse
+from .._check import of_type, real, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
@@ -25,7 +25,7 @@ from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import Averages, Displacements, MapStep, map_step, probes, stability
 from .samples import draw
-from .scope import learnable, learner
+from .scope import MOST_DATA, RIDGES, check_seed, learnable, learner
 from .unknowns import Layout, Order, Unknowns, pack
 
 RANDOMISATIONS = 16
@@ -56,10 +56,11 @@ def erm_asymptotics(
 
     The means are over `2^log2_points` points in each of 16 randomisations, scrambled from `seed`.
     """
-    alpha = float(real("alpha", alpha, above=0.0))
+    alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
+    of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
+    for name, given in (("ridge_k", ridge.k), ("ridge_v", ridge.v)):
+        real(name, given, minimum=RIDGES[0], maximum=RIDGES[1])
     problem = Problem.of(task, attention, log2_points, seed)
-    if not isinstance(ridge, Ridge):
-        raise refuse("ridge", repr(ridge), "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     best, *rivals = map(problem.report, distinct(problem.find_all(alpha, ridge)))
     return replace(best, rivals=tuple(rivals))
 
@@ -130,6 +131,7 @@ class Problem(Averages):
     ) -> "Problem":
         """With random points, if the equations cover the task and the attention has a minimum."""
         task, attention = learnable(task), learner(attention)
+        log2_points, seed = whole("log2_points", log2_points, 1, 24), check_seed(seed)
         return cls(task, attention, draw(task, attention.keys, log2_points, RANDOMISATIONS, seed))
 
     def on_part(self, randomisations: int) -> "Problem":

@@ -14,14 +14,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from .._check import real, refuse
+from .._check import finite, real, refuse, shown, whole
 from .._results import ErrorKind, Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
 from ..tasks import AbstractSamplable, AbstractTask
 from .evidence import Evidence, Points, evidence, uncertainty
 from .fixed_point import find_fixed_point
-from .scope import LIMITS, optimisable
+from .scope import LIMITS, check_seed, optimisable
 
 RANDOMISATIONS = 8
 _LEAST_POINTS, _MOST_POINTS = 8, 14  # powers of two: points of a randomisation
@@ -165,14 +165,14 @@ def state_evolution(
     The errors are those of the random points, from trajectories of each randomisation alone.
     """
     task, alpha = optimisable(task), float(real("alpha", alpha, above=0.0))
-    if not steps >= 1:
-        raise refuse("steps", steps, "a whole number ≥ 1")
-    if not all(0 <= real("start", q) < 1 for q in start):
-        raise refuse("start", start, "two overlaps ≥ 0 and < 1")
+    steps, allowed = whole("steps", steps, 1, 10**6), "two overlaps ≥ 0 and < 1"
+    overlaps = finite("start", start, allowed)
+    if overlaps.shape != (2,) or not np.all((overlaps >= 0) & (overlaps < 1)):
+        raise refuse("start", shown(start), allowed)
     points = draw(task, seed)
     alone = [Points(*(each[at : at + 1] for each in points)) for at in range(RANDOMISATIONS)]
     maps = [StateEvolution(task, alpha, each) for each in (points, *alone)]
-    depths = [np.tile(-np.log1p(-np.asarray(start, float)), (len(maps), 1))]
+    depths = [np.tile(-np.log1p(-overlaps), (len(maps), 1))]
     for _ in range(steps):
         each = zip(maps, depths[-1], strict=True)
         depths.append(np.stack([evolution.next_depth(depth) for evolution, depth in each]))
@@ -185,6 +185,7 @@ def state_evolution(
 
 def draw(task: AbstractSamplable, seed: int = 0, fewer: int = 0) -> Points:
     """Random sequences of the task, their number halved `fewer` times."""
+    seed = check_seed(seed)
     law, longest = task.length, int(task.length.longest)
     room = LIMITS[type(task)].log2_numbers - int(np.ceil(np.log2(RANDOMISATIONS * longest)))
     log2_points = int(np.clip(room, _LEAST_POINTS, _MOST_POINTS)) - fewer

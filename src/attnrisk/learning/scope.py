@@ -5,9 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._check import refuse
+from .._check import of_type, refuse, shown, whole
 from ..attention import AbstractAttention
 from ..tasks import AbstractSamplable, AbstractTask, MaxSLR, SpikedSLR
+
+# Beyond these a minimum is not told from rounding, or lies at longer keys than can be integrated.
+LOUDEST, STRONGEST, MOST_DATA = 1e4, 1e6, 1e4  # label noise, ν and α
+RIDGES = 1e-9, 1e9
 
 
 class Limits(NamedTuple):
@@ -34,7 +38,22 @@ LIMITS: dict[type[AbstractTask], Limits] = {
 
 def learnable(task: AbstractTask) -> AbstractSamplable:
     """The task, if section 6 covers it."""
-    return _covered(task, "learned_length", "learning from finite data")
+    known: Any = check_noise(_covered(task, "learned_length", "learning from finite data"))
+    if STRONGEST < known.nu < np.inf:
+        raise refuse("nu", f"{known.nu:g}", f"at most {STRONGEST:g} where k is learned, or inf")
+    return known
+
+
+def check_noise(task: Any) -> Any:
+    """The task, if its labels are not all noise."""
+    if task.noise > LOUDEST:
+        raise refuse("noise", f"{task.noise:g}", f"at most {LOUDEST:g} where v is learned")
+    return task
+
+
+def check_seed(seed: int) -> int:
+    """A seed of scrambled points."""
+    return whole("seed", seed, 0, 2**32 - 1)
 
 
 def optimisable(task: AbstractTask, asked: str = "the Bayes optimum") -> AbstractSamplable:
@@ -44,7 +63,7 @@ def optimisable(task: AbstractTask, asked: str = "the Bayes optimum") -> Abstrac
 
 def _covered(task: AbstractTask, limit: str, asked: str) -> Any:
     if type(task) not in LIMITS:
-        given = task.name if isinstance(task, AbstractTask) else repr(task)
+        given = task.name if isinstance(task, AbstractTask) else shown(task)
         raise refuse("task", given, f"spiked or max, the tasks with equations for {asked}")
     if task.spread != 1.0:
         allowed = f"1 for {asked}: with another, the norm of a token gives its location away"
@@ -57,8 +76,7 @@ def _covered(task: AbstractTask, limit: str, asked: str) -> Any:
 
 def learner(attention: AbstractAttention) -> AbstractAttention:
     """The attention, if a ridge on `k` leaves it a minimum."""
-    if not isinstance(attention, AbstractAttention):
-        raise refuse("attention", repr(attention), "an attention, such as Softmax()")
+    of_type("attention", attention, AbstractAttention, "an attention, such as Softmax()")
     if attention.is_scale_sensitive:
         return attention
     allowed = (

@@ -5,11 +5,12 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
-from .._check import real
+from .._check import of_type, real, whole
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import LOG2_POINTS, Problem, Start, distinct, erm_asymptotics
+from .scope import MOST_DATA
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
@@ -34,10 +35,12 @@ def tuned_erm_asymptotics(
     Each fixed point starts from the one before, and its derivative in the ridges leads to the next, on a part of the
     points. At the end the fixed point is looked for from all starts, on all points.
     """
-    alpha = float(real("alpha", alpha, above=0.0))
+    alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
+    log2_points = whole("log2_points", log2_points, 1, 24)
     problem = Problem.of(task, attention, log2_points, seed)
     descent = Descent(problem.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)
     first = first_ridge(task, attention) if start is None else start
+    of_type("start", first, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     best = descent.run(np.log([float(first.k), float(first.v)]))
     ridge = Ridge(*np.exp(best).tolist())
     return erm_asymptotics(task, attention, alpha, ridge, seed, log2_points)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.special import erf
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import real, refuse, whole
+from .._check import of_type, prng_key, real, refuse, whole
 from ..numerics.arrays import as_arrays
 from ..numerics.linalg import ratio, root
 from ..population.overlaps import Overlaps
@@ -80,7 +80,7 @@ def projected_descent(
     record_every: int = 1,
 ) -> DescentPath:
     """Gradient descent on the population risk, `k` and `v` moved at once along the sphere and normalised."""
-    marks = _marks(task, steps, record_every)
+    marks = _marks(task, start, schedule, steps, record_every)
     size = real("step_size", step_size, above=0.0)
     task, schedule, size = as_arrays((task, schedule, size))
     return _descend(task, schedule, size, in_four_coordinates(start.k, start.v), marks)
@@ -102,11 +102,12 @@ def stochastic_projected_descent(
     Nothing of size `dim` is drawn, and the overlaps have the law that they have with whole tokens. The recorded risk
     is the population's.
     """
-    marks = _marks(task, steps, record_every)
+    marks = _marks(task, start, schedule, steps, record_every)
+    key = prng_key("key", key)
     if len(task.length.lengths) > 1:
         raise refuse("length", task.length, "one whole number where sequences are drawn")
-    shape = whole("batch", batch), int(task.length.longest)
-    numbers = real("step_size", step_size, above=0.0), whole("dim", dim, SPAN + 2)
+    shape = whole("batch", batch, 1, 10**8), int(task.length.longest)
+    numbers = real("step_size", step_size, above=0.0), whole("dim", dim, SPAN + 2, 10**12)
     task, schedule, (size, dimension) = as_arrays((task, schedule, numbers))
     start = in_four_coordinates(start.k, start.v)
     return _stochastic_descent(task, schedule, size, dimension, start, marks, key, shape)
@@ -223,10 +224,13 @@ def _outside(
     return of_k, of_v
 
 
-def _marks(task: Any, steps: int, record_every: int) -> Int[Array, " records"]:
+def _marks(
+    task: Any, start: Any, schedule: Any, steps: int, record_every: int
+) -> Int[Array, " records"]:
     """The steps to record, of a planted task."""
-    if not isinstance(task, AbstractPlanted):
-        raise refuse("task", task, "a planted task, such as SpikedSLR")
-    if whole("steps", steps) % whole("record_every", record_every):
+    of_type("task", task, AbstractPlanted, "a planted task, such as SpikedSLR")
+    of_type("start", start, UnitPair, "what sphere_starts returns")
+    of_type("schedule", schedule, AbstractTemperature, "such as ConstantTemperature(1.0)")
+    if whole("steps", steps, 1, 10**9) % whole("record_every", record_every):
         raise refuse("record_every", record_every, f"a divisor of steps = {steps}")
     return jnp.arange(0, steps + 1, record_every)

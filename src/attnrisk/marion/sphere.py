@@ -13,19 +13,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import is_traced, refuse, whole
+from .._check import finite, is_traced, prng_key, refuse, whole
 from ..numerics.linalg import ratio
 from ..population.overlaps import Overlaps
 
 SPAN = 4  # of k*, v*, k and v
+_MOST = 10**8  # repeats, and coordinates
 _UNIT = 1e-9  # how far from one a norm may be: rounding, in vectors that a user has normalised
+
+
+def _as_vectors(name: str, given: Any) -> Array:
+    if is_traced(given):
+        return given
+    return jnp.asarray(finite(name, given, "unit vectors, of shape (repeats, coordinates)"))
 
 
 class UnitPair(eqx.Module):
     """Unit vectors `k` and `v`, one pair per repeat, in coordinates whose first two are `k*` and `v*`."""
 
-    k: Float[Array, "repeats n"] = eqx.field(converter=partial(jnp.asarray, dtype=float))
-    v: Float[Array, "repeats n"] = eqx.field(converter=partial(jnp.asarray, dtype=float))
+    k: Float[Array, "repeats n"] = eqx.field(converter=partial(_as_vectors, "k"))
+    v: Float[Array, "repeats n"] = eqx.field(converter=partial(_as_vectors, "v"))
 
     def __check_init__(self) -> None:
         if is_traced(self.k) or is_traced(self.v):
@@ -57,14 +64,14 @@ class UnitPair(eqx.Module):
 
 def sphere_starts(key: PRNGKeyArray, dim: int, repeats: int) -> UnitPair:
     """`k` and `v` uniform on the unit sphere of `R^dim`."""
-    shape = 2, whole("repeats", repeats), whole("dim", dim, SPAN)
-    return in_four_coordinates(*_normalised(jax.random.normal(key, shape)))
+    shape = 2, whole("repeats", repeats, 1, _MOST), whole("dim", dim, SPAN, _MOST)
+    return in_four_coordinates(*_normalised(jax.random.normal(prng_key("key", key), shape)))
 
 
 def manifold_starts(key: PRNGKeyArray, dim: int, repeats: int) -> UnitPair:
     """Uniform with `k ⊥ v*` and then `v ⊥ k*, k`: there `m_kv = m_vk = q_kv = 0`, exactly."""
-    repeats, dim = whole("repeats", repeats), whole("dim", dim, SPAN)
-    keys = jax.random.split(key)
+    repeats, dim = whole("repeats", repeats, 1, _MOST), whole("dim", dim, SPAN, _MOST)
+    keys = jax.random.split(prng_key("key", key))
     k = _normalised(jax.random.normal(keys[0], (repeats, dim - 1)))
     v = _normalised(jax.random.normal(keys[1], (repeats, dim - 2)))
     none = jnp.zeros(repeats)

@@ -1,7 +1,7 @@
 """Approximate message passing: the Bayes-optimal estimates of `k*` and `v*` from a dataset (section 7.1)."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import one_of, real, refuse
+from .._check import one_of, real, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention, Softmax
 from ..attention.base import Mask
@@ -20,7 +20,7 @@ from ..numerics.arrays import as_arrays
 from ..population import Overlaps, population_risk
 from ..tasks import AbstractSamplable, AbstractTask
 from ..tasks.location import AbstractLocation
-from .data import AbstractDataset, longest_of, whole
+from .data import AbstractDataset, check_data, longest_of
 from .messages import Advance, Messages, State, advance, place_of
 
 STARTS = ("nothing", "teacher")
@@ -111,6 +111,7 @@ def fit_amp(
     `start` is `nothing`, or `teacher`: near the truth, to see whether the optimum is a fixed point. `watch` is told the
     steps done and the last residual. Divergence and an interrupt leave the last good estimates, and `result` says so.
     """
+    check_data(data)
     task = optimisable(data.task if task is None else task, "message passing")
     reached = pass_messages(data, task, start, damping, most_steps, watch)
     vectors = np.asarray(reached.state.messages.vectors)
@@ -149,7 +150,7 @@ def pass_messages(
     watch: Watch | None = None,
 ) -> Reached:
     """The iteration alone."""
-    damping = as_damping(damping)
+    damping = float(real("damping", damping, minimum=0.0, below=1.0))
     most_steps = whole("most_steps", most_steps, 1, _LIMIT)
     first = _begin(data, task, one_of("start", start, STARTS))
     held = data.traceable()
@@ -160,14 +161,6 @@ def pass_messages(
         return advance(held, task_, alpha, damping_, state)
 
     return _iterate(step, origin, most_steps, watch)
-
-
-def as_damping(value: Any) -> float:
-    """The share of the old estimate in the new one."""
-    damping = float(real("damping", value, minimum=0.0))
-    if damping >= 1.0:
-        raise refuse("damping", f"{damping:g}", "a number ≥ 0 and < 1")
-    return damping
 
 
 def _begin(data: AbstractDataset, task: AbstractSamplable, start: str) -> State:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, DTypeLike, Float, Int, PRNGKeyArray
 
-from .._check import one_of, refuse
+from .._check import of_type, one_of, prng_key, refuse, shown, whole
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..tasks import AbstractSamplable, AbstractTask, LengthLaw
@@ -221,11 +221,9 @@ def stream(
     return _draw_recipe(task, key, n, dim, dtype, held=False)
 
 
-def whole(name: str, value: Any, least: int, most: int) -> int:
-    """A whole number in this range."""
-    if not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise refuse(name, value, f"a whole number from {least} to {most}")
-    return int(value)
+def check_data(data: Any) -> Any:
+    """Refuse what is no dataset."""
+    return of_type("data", data, AbstractDataset, "a dataset, such as sample(task, key, 100, 20)")
 
 
 def check_memory(needed: int, what: str, remedy: str = "") -> None:
@@ -295,10 +293,15 @@ def _draw_recipe(
 ) -> StreamedDataset:
     """Everything but the tokens, which are drawn on the device; this is drawn by NumPy, to compile less."""
     if not isinstance(task, AbstractSamplable):
-        given = task.name if isinstance(task, AbstractTask) else repr(task)
+        given = task.name if isinstance(task, AbstractTask) else shown(task)
         raise refuse("task", given, "one with an exact sampler to be drawn, spiked or max")
-    precision = one_of("dtype", np.dtype(dtype).name, PRECISIONS)
+    try:
+        named = np.dtype(dtype).name
+    except (TypeError, ValueError):
+        raise refuse("dtype", shown(dtype), f"one of {', '.join(PRECISIONS)}") from None
+    precision = one_of("dtype", named, PRECISIONS)
     n, dim = whole("n", n, 1, MOST_SEQUENCES), whole("dim", dim, 2, LARGEST_DIM)
+    key = prng_key("key", key)
     words, key_kind = np.asarray(jax.random.key_data(key)), jax.random.key_impl(key)
     rng = np.random.default_rng(words)
     token_bytes, vectors = dim * np.dtype(precision).itemsize, task.features + 1

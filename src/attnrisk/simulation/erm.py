@@ -15,16 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import real, refuse
+from .._check import finite, of_type, prng_key, real, refuse, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..learning import Ridge
-from ..learning.scope import learner
+from ..learning.scope import check_noise, learner
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..population.risk import population_risk
 from ..tasks import AbstractTask
-from .data import MOST_SEQUENCES, AbstractDataset, Block, check_memory, longest_of, stream, whole
+from .data import (
+    MOST_SEQUENCES,
+    AbstractDataset,
+    Block,
+    check_data,
+    check_memory,
+    longest_of,
+    stream,
+)
 from .lbfgs import MEMORY, Watch, minimise
 
 # Of the gradient, relative to the norm of the labels, and of the objective, relative. A gradient summed in single
@@ -117,12 +125,14 @@ def fit_erm(
 
     An interrupt returns the best point so far.
     """
-    check_padding(data, learner(attention))
-    tolerance = real("tolerance", tolerance or TOLERANCE[data.precision], above=0.0)
-    steps = whole("steps", steps, 1, 2**31)
+    check_padding(check_data(data), learner(attention))
+    check_noise(data.task)
+    of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
+    tolerance = TOLERANCE[data.precision] if tolerance is None else tolerance
+    tolerance, steps = real("tolerance", tolerance, above=0.0), whole("steps", steps, 1, 2**31)
     if starts is None:
         starts = default_starts(data, attention, key)
-    if not starts:
+    if not of_type("starts", starts, Mapping, "vectors by name"):
         raise refuse("starts", "{}", "one start or more")
     points = [
         check_start(f"starts[{name!r}]", data, attention, start) for name, start in starts.items()
@@ -183,7 +193,7 @@ def default_starts(
     `random` are small vectors; in `teacher`, the keys lie along the teacher's directions and `v = v*`. Keys beyond
     their number stay small and random, as equal ones would never part.
     """
-    key = jax.random.key(0) if key is None else key
+    key = jax.random.key(0) if key is None else prng_key("key", key)
     small = _SMALL * jax.random.normal(key, (attention.keys + 1, data.dim))
     known = min(attention.keys, len(data.teacher) - 1)
     length = min(float(data.task.strength), _LONGEST_KEY)
@@ -195,9 +205,9 @@ def check_start(
     name: str, data: AbstractDataset, attention: AbstractAttention, start: Float[Any, "P D"]
 ) -> Float[Array, "P D"]:
     """The vectors to start from, refused if they are not those of this attention."""
-    vectors = np.asarray(start, float)
-    if vectors.shape != (attention.keys + 1, data.dim) or not np.all(np.isfinite(vectors)):
-        allowed = f"{attention.keys + 1} finite vectors of {data.dim} numbers, keys first, v last"
+    allowed = f"{attention.keys + 1} finite vectors of {data.dim} numbers, keys first, v last"
+    vectors = finite(name, start, allowed)
+    if vectors.shape != (attention.keys + 1, data.dim):
         raise refuse(name, f"of shape {vectors.shape}", allowed)
     return jnp.asarray(vectors)
 
@@ -272,6 +282,8 @@ def _label_power(data: AbstractDataset) -> Float[Array, ""]:
 
 def measure_risk(data: AbstractDataset, fit: ERMFit, key: PRNGKeyArray, n: int) -> Estimate:
     """The mean loss on `n` new sequences of the same teacher, with its standard error: a check of `fit.test_risk`."""
+    of_type("fit", fit, ERMFit, "what fit_erm returns")
+    check_start("fit", check_data(data), fit.attention, fit.vectors)
     drawn = stream(data.task, key, whole("n", n, 2, MOST_SEQUENCES), data.dim, data.precision)
     drawn = eqx.tree_at(lambda it: it.teacher, drawn, data.teacher)
     check_padding(drawn, fit.attention)

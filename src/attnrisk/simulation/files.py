@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import one_of, refuse
+from .._check import of_type, one_of, refuse
 from ..tasks import TASKS, AbstractTask, LengthLaw
 from .data import (
     PRECISIONS,
@@ -101,8 +101,13 @@ def _write_tokens(archive: zipfile.ZipFile, data: AbstractDataset) -> dict[str, 
 
 def load_dataset(path: str | Path) -> Dataset:
     """Read what `save` wrote; anything else is refused, and what is too large before it is read."""
-    path = Path(path)
-    with path.open("rb") as file:
+    path = Path(of_type("path", path, str | os.PathLike, "the path of a file"))
+    try:
+        opened = path.open("rb")
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        why = error.strerror if isinstance(error, OSError) else error
+        raise refuse("path", repr(str(path)), f"a file that can be read ({why})") from None
+    with opened as file:
         with _refusing(path):
             if not zipfile.is_zipfile(file):
                 raise ValueError("it is not an .npz file")

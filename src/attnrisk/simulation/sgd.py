@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import LARGEST, real, refuse
+from .._check import LARGEST, prng_key, real, whole
 from .._results import Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
-from .data import AbstractDataset, whole
+from ..population.risk import check_problem
+from .data import AbstractDataset, check_data
 from .erm import AbstractFit, check_padding, check_start, default_starts, sequence_losses
 
 Watch = Callable[[int, int], None]
@@ -59,14 +60,13 @@ def fit_sgd(
 
     Divergence and an interrupt leave the last good point.
     """
+    check_problem(check_data(data).task, attention)
     step = real("step", step, above=0.0)
-    momentum = real("momentum", momentum, minimum=0.0)
-    if momentum >= 1.0:
-        raise refuse("momentum", momentum, "a number ≥ 0 and < 1")
+    momentum = real("momentum", momentum, minimum=0.0, below=1.0)
     rates = as_arrays((step, momentum, real("weight_decay", weight_decay, minimum=0.0)))
     batch, epochs = whole("batch", batch, 1, data.n), whole("epochs", epochs, 1, 2**31)
     records = whole("records", records, 1, 2**31)
-    key = jax.random.key(0) if key is None else key
+    key = jax.random.key(0) if key is None else prng_key("key", key)
     check_padding(data, attention)
     if start is None:
         start = default_starts(data, attention, key)["random"]

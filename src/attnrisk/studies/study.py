@@ -5,6 +5,7 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import fields
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -103,7 +104,7 @@ class Study(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    question: str
+    question: Annotated[str, BeforeValidator(partial(_word, "question"))]
     task: Annotated[Words, _axis("task", _word)] = ("spiked",)
     nu: Annotated[Numbers, _axis("nu", _number)]
     length: Annotated[Words, _axis("length", _law)]

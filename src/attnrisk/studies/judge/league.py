@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..._check import of_type, one_of, refuse, shown
 from ..._results import Estimate
 from ...attention import CATALOGUE, get_attention
 from ..execute import Ask, Progress, Session
@@ -34,7 +35,15 @@ def league(
     ask: Ask | None = None,
 ) -> list[Standing]:
     """The attentions of the catalogue, best first; `ask` computes the risks, by default in threads."""
-    names = list(dict.fromkeys(names))
+    try:
+        names = list(dict.fromkeys(one_of("names", name, CATALOGUE) for name in names))
+    except TypeError:
+        raise refuse("names", shown(names), "names of attentions, such as ['softmax']") from None
+    for label, given in (("progress", progress), ("ask", ask)):
+        if given is not None and not callable(given):
+            raise refuse(label, shown(given), "a function")
+    for place in of_type("places", places, Sequence, "a sequence of questions"):
+        of_type("places", place, Bayes, "a sequence of questions of type Bayes")
     ask = ask or Session(progress=progress)
     ask(questions(names, places))
     table = []

@@ -1,0 +1,306 @@
+"""Questions about infinite data: `bayes`, `population`, `flow` and `attentions`."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import options, render
+from .command import ASK, command
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from .._results import Estimate, Result
+    from ..attention import AbstractAttention
+    from ..flow import Flow
+    from ..population import Minimum, Overlaps
+
+_DIGITS = 8  # of a risk in a table, which fits a terminal of 80 columns
+_FIRST = 1e-2  # time of the first record after the start of a flow: the risk hardly changes before
+_PER_DECADE = 3
+_TEACHER, _RESIDUAL = ("m_kk", "m_kv", "m_vk", "m_vv"), ("R_kk", "R_kv", "R_vv")
+
+
+@command(ASK, "Bayes risk", options.task(length="10"))
+def bayes(args: Any) -> render.Shown:
+    """The lowest risk of any predictor, even one that knows the hidden directions.
+
+    Example: attnrisk bayes --task max --nu inf --length 1-3 --noise 0.1
+    """
+    from ..population import bayes_risk
+
+    task, risk = args.task, bayes_risk(args.task)
+    fields = {"risk": float(risk), "error": float(risk.error), "task": render.task_fields(task)}
+    rows = {
+        "Bayes risk": render.with_error(risk),
+        "predicting zero": f"{float(task.label_variance):.12g}",
+    }
+    return render.Shown(fields, [render.facts(render.task_words(task), rows)])
+
+
+@command(
+    ASK,
+    "population risk",
+    options.task(length="10"),
+    options.attentions(),
+    options.overlaps("ask for the risk there"),
+)
+def population(args: Any) -> render.Shown:
+    """The least risk of an attention with infinite data, or its risk at given overlaps.
+
+    Example: attnrisk population --task spiked --nu 5 --length 10 --attention softmax,linear
+    """
+    from ..population import Minimum, bayes_risk, population_minimum, population_risk
+
+    task, given, found = args.task, args.overlaps, []
+    with ThreadPoolExecutor(1) as other:
+        meanwhile = other.submit(bayes_risk, task)
+        for done, attention in enumerate(args.attentions):
+            args.progress(attention.name, done, len(args.attentions))
+            if given is None:
+                found.append(population_minimum(task, attention))
+            else:
+                found.append(Minimum(population_risk(task, attention, given), given, attention))
+    bayes = meanwhile.result()
+    found.sort(key=lambda each: float(each.risk))
+    rows = [
+        {
+            "attention": each.attention.name,
+            **render.picked(each, "risk", "attained", "overlaps", "result", risk_error="error"),
+            "bias": _free_bias(each.attention),
+            "converged": each.result.converged,
+            "bayes_risk": float(bayes),
+            "gap": float(each.risk) - float(bayes),
+        }
+        for each in found
+    ]
+    fields = render.one_or_many("rows", rows) | {
+        "bayes_risk": float(bayes),
+        "bayes_error": float(bayes.error),
+        "task": render.task_fields(task),
+    }
+    show = _risk_panel if len(found) == 1 else _risk_table
+    return render.Shown(fields, [show(render.task_words(task), found, bayes, given is not None)])
+
+
+def _free_bias(attention: AbstractAttention) -> float | None:
+    return float(attention.bias) if attention.free_bias else None
+
+
+def _gap(risk: Estimate, bayes: Estimate) -> Estimate:
+    """Where one of the two risks comes from random points, so does the error."""
+    from .._results import ErrorKind
+
+    random = ErrorKind.STANDARD in (risk.kind, bayes.kind)
+    kind = ErrorKind.STANDARD if random else ErrorKind.BOUND
+    return risk.as_kind(kind) - bayes.as_kind(kind)
+
+
+def _risk_panel(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: bool) -> Any:
+    (least,) = found
+    attained = "yes" if least.attained else f"no ({least.result})"
+    rows = {
+        "risk at these overlaps" if at_overlaps else "least risk": render.with_error(least.risk),
+        "attained": None if at_overlaps else attained,
+        "Bayes risk": render.with_error(bayes),
+        "gap to Bayes": render.with_error(_gap(least.risk, bayes)),
+        "overlaps" if least.attained else "at the longest tried": render.overlap_words(
+            least.overlaps
+        ),
+        "bias" if at_overlaps else "tuned bias": render.optional(
+            _free_bias(least.attention), ".8g"
+        ),
+    }
+    return render.facts(f"{least.attention.name} on the {task}", rows)
+
+
+def _risk_table(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: bool) -> Any:
+    from .._results import Result
+
+    marks = {Result.K_DIVERGES: "→ ∞", Result.WEIGHTS_VANISH: "*"}
+
+    def key_overlap(least: Minimum) -> str:
+        m_kk = float(least.overlaps.m_kk)
+        if least.result == Result.K_DIVERGES:
+            return "→ ∞" if m_kk > 0 else "→ −∞"
+        return f"{m_kk:.6g}" + " *" * (not least.attained)
+
+    rows = [
+        (
+            least.attention.name,
+            render.with_error(least.risk, _DIGITS),
+            render.significant(_gap(least.risk, bayes), _DIGITS),
+            key_overlap(least),
+            render.optional(_free_bias(least.attention), ".6g") or "",
+        )
+        for least in found
+    ]
+    results = {least.result for least in found}
+    notes = [f"{mark}: {why}" for why, mark in marks.items() if why in results]
+    title = "Risk at these overlaps" if at_overlaps else "Least risk"
+    first = ("(Bayes)", render.with_error(bayes, _DIGITS))
+    columns = "attention", "risk", "gap to Bayes", "m_kk", "bias"
+    return render.table(f"{title}, {task}", columns, [first, *rows], notes, head=1)
+
+
+class Moment(NamedTuple):
+    """A point of a path."""
+
+    time: float
+    risk: Estimate
+    overlaps: Overlaps
+    bias: float | None
+    gradient_norm: float
+
+
+@command(
+    ASK,
+    "gradient flow",
+    options.task(nu="2", length="10"),
+    options.ATTENTION,
+    options.whole("runs", "How many starts; for several, a line for each.", 1, 10_000, "1"),
+    options.choice(
+        "start",
+        "random (if not given): k and v near 0. mismatched: k near v*, v near k*.",
+        ("random", "mismatched"),
+        None,
+    ),
+    options.number(
+        "size", "Standard deviation of each component of a start.", "0.1", above=0.0, maximum=1e5
+    ),
+    options.seed("other random starts"),
+    options.number("time", "When to stop, > 0.", "1e5", above=0.0),
+    options.overlaps("start there"),
+)
+def flow(args: Any) -> render.Shown:
+    """Where training with infinite data leads: gradient flow of the population risk on k and v.
+
+    Example: attnrisk flow --nu 2 --attention softmax --start mismatched --runs 5
+    """
+    from ..flow import gradient_flow
+
+    task, attention = args.task, args.attention
+    paths = gradient_flow(task, attention, _starts(args), times_to(args.time))
+    found = _runs(paths, attention.free_bias)
+    rows = []
+    for result, moments in found:
+        path = [render.picked(moment, *Moment._fields) for moment in moments]
+        told = {"result": str(result), "converged": result.converged}
+        rows.append({**told, **path[-1], "path": path})
+    fields = render.one_or_many("runs", rows)
+    fields |= {"attention": attention.name, "task": render.task_fields(task)}
+    title = f"{attention.name} on the {render.task_words(task)}"
+    columns = ["time", "risk", *_TEACHER, *_RESIDUAL]
+    if len(found) > 1:
+        cells = [[*_cells(path[-1]), render.short_result(result)] for result, path in found]
+        notes = render.result_notes([result for result, _ in found])
+        title = f"Ends of gradient flow, {title}"
+        return render.Shown(
+            fields, [render.table(title, [*columns, "result"], cells, notes, optional=_RESIDUAL)]
+        )
+    ((result, moments),) = found
+    cells = [[*_cells(moment), f"{moment.gradient_norm:.1g}"] for moment in moments]
+    head, columns = f"Gradient flow, {title}", [*columns, "gradient"]
+    end = {
+        "result": render.result_words(result),
+        "time": f"{moments[-1].time:.6g}",
+        "risk": render.with_error(moments[-1].risk),
+        "gradient": f"{moments[-1].gradient_norm:.1g}",
+        "overlaps": render.overlap_words(moments[-1].overlaps),
+        "bias": render.optional(moments[-1].bias, ".8g"),
+    }
+    parts = [
+        render.table(head, columns, cells, optional=_RESIDUAL),
+        render.facts(f"End of the flow, {title}", end),
+    ]
+    return render.Shown(fields, parts)
+
+
+def times_to(end: float) -> list[float]:
+    """The start, then as many times a decade up to the end."""
+    first = min(_FIRST, end / 10)
+    steps = math.ceil(_PER_DECADE * math.log10(end / first))
+    return [0.0, *(end * 10 ** (-step / _PER_DECADE) for step in range(steps, -1, -1))]
+
+
+def _starts(args: Any) -> Overlaps:
+    """One start for each run."""
+    import jax
+    import numpy as np
+
+    from .._check import refuse
+    from ..flow import random_starts, swapped_starts
+
+    if args.overlaps is None:
+        draw = swapped_starts if args.start == "mismatched" else random_starts
+        return draw(jax.random.key(args.seed), args.runs, args.size)
+    if args.start is not None:
+        raise refuse("start", repr(args.start), "left out where overlaps are given")
+    if args.runs != 1:
+        raise refuse("runs", args.runs, "1 where overlaps are given")
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], args.overlaps)
+
+
+def _runs(flow: Flow, biased: bool) -> list[tuple[Result, list[Moment]]]:
+    """Of each run why it stopped, and its path up to there."""
+    import jax
+
+    from .._results import Result
+
+    def moment(run: int, column: int, time: float) -> Moment:
+        here = run, column
+        risk, overlaps = jax.tree.map(lambda leaf: leaf[here], (flow.risk, flow.overlaps))
+        bias = float(flow.bias[here]) if biased else None
+        return Moment(time, risk, overlaps, bias, float(flow.gradient_norm[here]))
+
+    runs = []
+    for run, result in enumerate(flow.result):
+        end = float(flow.end_time[run])
+        before = [(column, float(time)) for column, time in enumerate(flow.times) if time < end]
+        path = [moment(run, column, time) for column, time in (*before, (-1, end))]
+        runs.append((Result(str(result)), path))
+    return runs
+
+
+def _cells(moment: Moment) -> list[str]:
+    """Time, risk, the overlaps with the teacher and the residuals."""
+    (r_kk, _), (r_kv, r_vv) = moment.overlaps.residual
+    teacher = (getattr(moment.overlaps, name) for name in _TEACHER)
+    time = f"{float(f'{moment.time:.3g}'):g}"  # 1250, where three digits alone would be 1.25e+03
+    numbers = (f"{float(number):z.3f}" for number in (*teacher, r_kk, r_kv, r_vv))
+    return [time, render.significant(moment.risk, _DIGITS), *numbers]
+
+
+@command(ASK, "the catalogue")
+def attentions(args: Any) -> render.Shown:
+    """The catalogue: every attention that has a name, its formula and where it comes from.
+
+    Example: attnrisk attentions --json
+    """
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from ..attention import CATALOGUE
+
+    fields, rows = [], []
+    narrow: list[RenderableType] = []
+    for name, entry in CATALOGUE.items():
+        field = {
+            "name": name,
+            "formula": entry.formula,
+            "family": entry.attention.family,
+            "normalised": entry.normalised,
+            "growth": entry.growth,
+            "source": entry.source,
+        }
+        normalised = "yes" if entry.normalised else "no"
+        fields.append(field)
+        rows.append([str(each) for each in (field | {"normalised": normalised}).values()])
+        kind = f"{field['family']}, normalised: {normalised}, growth: {entry.growth}"
+        narrow.append(Text.assemble((f"{name:18}", "bold"), entry.formula))
+        narrow.append(Padding(Text(f"{kind}\n{entry.source}", style="dim"), (0, 0, 0, 18)))
+    wide = render.table("Attentions", tuple(fields[0]), rows)
+    return render.Shown({"attentions": fields}, [(wide, Group(*narrow))])

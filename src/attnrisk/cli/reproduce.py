@@ -1,0 +1,169 @@
+"""What is kept in the store: `figure`, `report` and `sweep`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .._check import Refusal, refuse
+from . import options, render
+from .command import REPRODUCE, command
+from .interrupts import RESUMED, deferred, immediate
+
+# Much of a first report is compilation, which holds the interpreter's lock: processes, not threads.
+_PROCESSES = 2
+
+
+def _read_name(name: str) -> str:
+    from .._check import one_of
+    from ..studies import figures
+
+    return one_of("figure", name, figures.NAMES)
+
+
+@command(
+    REPRODUCE,
+    "the figure",
+    options.argument(
+        "name",
+        "Which figure: 2 to 7, phases, haystack, flow, basins or descent.",
+        "NAME",
+        read=_read_name,
+    ),
+    options.flag("quick", "Fewer points, for a first look in little time."),
+    options.out("Folder of the files; made if missing.", "build/figures", folder=True),
+    options.STORE,
+    options.SCHEDULER,
+)
+def figure(args: Any) -> render.Shown:
+    """Compute and draw a figure, and print the files written.
+
+    Example: attnrisk figure haystack --quick --out build/figures
+    """
+    from ..studies import figures
+    from ..studies.execute import session
+
+    with immediate(RESUMED), session(args.store, args.progress, args.scheduler) as ask:
+        files = [str(file) for file in figures.draw(args.name, args.out, args.quick, ask)]
+    return render.Shown({"figure": args.name, "files": files}, files)
+
+
+@command(
+    REPRODUCE,
+    "report",
+    options.flag("full", "At the paper's size: some hours on two cores, once."),
+    options.out("The page; its folder is made if missing.", "build/report/report.html"),
+    options.STORE,
+    options.SCHEDULER,
+)
+def report(args: Any) -> render.Shown:
+    """Write one page that walks from the question to the answer, with every figure and every number computed.
+
+    Example: attnrisk report --out report.html
+    """
+    from ..studies.execute import session
+    from ..studies.report import write_report
+
+    begun = time.perf_counter()
+    where = args.store, args.progress, args.scheduler, _PROCESSES
+    with immediate(RESUMED), session(*where) as ask:
+        write_report(args.out, not args.full, ask)
+    file = str(args.out)
+    return render.Shown({"file": file, "seconds": time.perf_counter() - begun}, [file])
+
+
+@command(
+    REPRODUCE,
+    "reading the study",
+    options.argument("file", "A study, as TOML.", "FILE", read=Path),
+    options.STORE,
+    options.flag("status", "Count the points that are answered, and compute nothing."),
+    options.choice(
+        "export", "Write the answers into a file, and compute nothing.", ("csv", "nc"), None
+    ),
+    options.out("The file of --export; if not given, named after the study.", None),
+    options.SCHEDULER,
+    options.whole("workers", "Local processes; if not given, one per core.", 1, 10_000, None),
+    options.flag("retry", "Compute again the points that failed."),
+)
+def sweep(args: Any) -> render.Shown:
+    """Ask one question at every point of a study; interrupted at any time, it resumes where it stopped.
+
+    Example: attnrisk sweep examples/attentions.toml --store answers.sqlite
+    """
+    from .. import studies
+
+    begun, file, export = time.perf_counter(), args.file, args.export
+    if args.out is not None and export is None:
+        raise refuse("out", repr(str(args.out)), "left out where nothing is exported")
+    for name, is_idle in (("status", args.status), ("export", export)):
+        if args.retry and is_idle:
+            raise refuse("retry", "given", f"left out with --{name}, which computes nothing")
+    if args.status and export:
+        raise refuse("status", "given", "left out with --export")
+    if args.scheduler is not None and args.workers is not None:
+        raise refuse("workers", args.workers, "left out where a scheduler is given: it has its own")
+    if not file.is_file():
+        raise refuse("file", repr(str(file)), "a file that is there")
+    written = args.out or (export and options.writable_file(f"{file.stem}.{export}"))
+    try:
+        study, stopped = studies.read_study(file), False
+    except Refusal as error:
+        raise Refusal(f"{file}: {error}") from None
+    with studies.Store(args.store or studies.default_place()) as answers:
+        if export is not None:
+            studies.export(study, answers, str(written), export)
+        elif not args.status:
+            if args.retry:
+                studies.retry(study, answers)
+            how = {"scheduler": args.scheduler, "workers": args.workers}
+            try:
+                with deferred(RESUMED) as check:
+                    progress = _with_rate(args.progress, check)
+                    studies.sweep(study, answers, **how, progress=progress)
+            except KeyboardInterrupt:
+                stopped = True
+        now, numerics = studies.status(study, answers), study.points[0].numerics
+        kept = answers.numerics(study.question)
+        place = str(answers.path)
+    others = sum(rows for kind, rows in kept.items() if kind != numerics)
+    fields = {
+        "question": study.question,
+        **render.picked(now, "points", "done", "failed", "unconverged", "missing"),
+        "store": place,
+        "numerics": numerics,
+        "rows_of_other_numerics": others,
+        **({"file": str(written)} if written else {}),
+        "seconds": time.perf_counter() - begun,
+    }
+    rows = {
+        "answered": f"{now.done} of {now.points} points",
+        "failed": str(now.failed),
+        "not converged": str(now.unconverged),
+        "missing": str(now.missing),
+        "store": place,
+        "other numerics": f"{others} rows, kept and not used" if others else None,
+        "written": str(written) if written else None,
+    }
+    shown = render.Shown(fields, [render.facts(f"{study.question}, {file.name}", rows)])
+    if stopped:
+        return shown.interrupted(RESUMED)
+    if now.failed == now.points and not (args.status or export):
+        return shown._replace(code=1, note="Error: every point failed; export to csv to read why")
+    return shown
+
+
+def _with_rate(report: render.Report, check: Callable[[], None]) -> render.Report:
+    """Also the rate, for someone at a terminal."""
+    begun, first = time.perf_counter(), []
+
+    def told(failures: str, done: int, total: int) -> None:
+        check()
+        first.append(done)
+        rate = (done - first[0]) / (time.perf_counter() - begun)
+        shown = f"{rate:.3g} points/s" if rate else "starting"
+        report(f"{shown}, {failures}", done, total)
+
+    return told
