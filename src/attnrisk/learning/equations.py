@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import block_diag
 
+from .._check import Refusal
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..tasks import AbstractSamplable
@@ -115,6 +116,10 @@ def map_step(
     unknowns = averages.layout.unpack(nearby)
     found = _per_randomisation(averages, last, partial(_hats_of, averages, unknowns, anew))
     total: Hats = jax.tree.map(lambda *each: np.stack(each), *(hats for _, hats in found))
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(total)):
+        raise Refusal(
+            "alpha, nu, noise or ridges so extreme are not allowed: the equations overflow"
+        )
 
     def target(hats: Hats, ridges: Any) -> Float[np.ndarray, "*batch n"]:
         return pack(updated(jax.tree.map(lambda hat: alpha * hat, hats.unknowns), ridges))
@@ -171,7 +176,10 @@ def _hats_of(
         fitted = respond(attention, minima, samples, responses)
         shape = seen.probability.shape
         fitted = Fitted(*(np.asarray(leaf).reshape(*shape, *leaf.shape[2:]) for leaf in fitted))
-        parts.append((group.weight, hats(task, unknowns, seen, fitted)))
+        with np.errstate(
+            invalid="ignore", over="ignore"
+        ):  # what is not finite is refused by the caller
+            parts.append((group.weight, hats(task, unknowns, seen, fitted)))
     total = [jax.tree.map(partial(np.multiply, weight), part) for weight, part in parts]
     return tuple(displaced), jax.tree.map(lambda *each: sum(each), *total)
 

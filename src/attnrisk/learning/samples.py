@@ -156,4 +156,6 @@ def cavity_samples(
         values,
         np.broadcast_to(label[:, None], values.shape[:3]),
     )
-    return CavitySamples(probability, here, sample, score, points.values[:, :count] / left)
+    with np.errstate(divide="ignore"):  # an infinite excess ends in a refusal
+        excess = points.values[:, :count] / left
+    return CavitySamples(probability, here, sample, score, excess)
