@@ -3,8 +3,11 @@
 import difflib
 import math
 import operator
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LARGEST = 1e12  # of any number given: its square and its fourth power are still far from overflow
 _LONGEST = 300  # characters of what was given that are repeated
@@ -34,7 +37,7 @@ def check_double_precision() -> None:
 
 def refuse(name: str, given: Any, allowed: str) -> Refusal:
     """The exception to raise."""
-    shown = str(given)
+    shown = " ".join(str(given).split())
     if len(shown) > _LONGEST:
         shown = f"{shown[:_LONGEST]}…"
     return Refusal(f"{name} = {shown} is not allowed: {name} must be {allowed}")
@@ -49,8 +52,6 @@ def real(
     infinite: bool = False,
 ) -> Any:
     """`value` as a float within `[minimum, ∞)` and `(above, ∞)`; traced values pass through unseen."""
-    if is_traced(value):
-        return value
     lowest = f"> {above:g}" if above > -math.inf else f"≥ {max(minimum, -LARGEST):g}"
     allowed = f"a number {lowest} and ≤ {LARGEST:g}" + (", or inf" if infinite else "")
     try:
@@ -58,6 +59,8 @@ def real(
     except OverflowError:  # a whole number of hundreds of digits
         raise refuse(name, "(beyond 1e308)", allowed) from None
     except (TypeError, ValueError):
+        if is_traced(value):
+            return value
         raise refuse(name, repr(value), allowed) from None
     known = abs(number) <= LARGEST or (infinite and number == math.inf)
     if not known or number < minimum or number <= above:
@@ -75,6 +78,23 @@ def whole(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -
     if number < minimum or (maximum is not None and number > maximum):
         raise refuse(name, number, allowed)
     return number
+
+
+def numbers(name: str, values: Any) -> "np.ndarray":
+    """`values` as an array of real numbers."""
+    import numpy as np  # a refusal can be caught without a tenth of a second of import
+
+    try:
+        return np.asarray(values, float)
+    except (TypeError, ValueError, OverflowError):
+        raise refuse(name, repr(values), "numbers") from None
+
+
+def function(name: str, value: Any) -> Callable[..., Any]:
+    """`value` if it can be called."""
+    if not callable(value):
+        raise refuse(name, repr(value), "a function")
+    return value
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> str:

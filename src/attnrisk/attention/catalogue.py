@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
-from .._check import one_of, refuse
+from .._check import one_of, whole
 from .base import AbstractAttention, Mask
 from .elementwise import AbstractElementwise
 from .general import AbstractGeneral
@@ -202,8 +202,7 @@ class TopKSoftmax(AbstractGeneral):
     k: int = eqx.field(static=True, default=2)
 
     def __check_init__(self) -> None:
-        if not isinstance(self.k, int) or self.k < 1:
-            raise refuse("k", self.k, "a whole number ≥ 1")
+        whole("k", self.k)
 
     def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
         scores = _present(scores, mask)

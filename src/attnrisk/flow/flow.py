@@ -11,7 +11,7 @@ from .._check import real, refuse, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..population.overlaps import Overlaps, overlaps_of, swapped, vectors_of
-from ..population.risk import check_problem
+from ..population.plan import check_problem
 from ..tasks import AbstractTask
 from .state import Problem
 

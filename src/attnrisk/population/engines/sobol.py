@@ -5,7 +5,7 @@ task selects it: only the scores, and the fields that select, are drawn. Any num
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from ..._check import refuse
-from ..._results import ErrorKind
+from ..._check import refuse, whole
 from ...attention import AbstractAttention
 from ...numerics.linalg import cholesky, solve_lower
 from ...numerics.qmc import sobol
@@ -49,8 +48,6 @@ def _blocks(overlaps: Overlaps) -> _Blocks:
 
 class AbstractSobol(AbstractEngine):
     """Averages over scrambled Sobol points, `[randomisation, point, coordinate]` for each length of the task."""
-
-    error_kind: ClassVar[ErrorKind] = ErrorKind.STANDARD
 
     points: tuple[Any, ...]
 
@@ -188,7 +185,7 @@ def draw_points(
     randomisations: int,
 ) -> tuple[np.ndarray, ...]:
     """Uniform points for each length of the task."""
-    law = task.length
+    law, seed = task.length, whole("seed", seed, minimum=0)
     if law.longest > LONGEST or len(law.lengths) > MOST_LENGTHS:
         allowed = f"at most {LONGEST} long and of at most {MOST_LENGTHS} lengths where random points are used"
         raise refuse("length", str(law), allowed + " (a general attention, or a weighted task)")
