@@ -67,13 +67,15 @@ class Method(NamedTuple):
     light ones, for analytic attentions (`fineness`; `widened` for another rule of the same shape).
 
     `reaches` are the lengths of `k` along `k*` up to which a minimum is searched, each range at a higher cost than the
-    one before; `kink_reach` comes first for an attention with a kink. Light rules serve up to `light_reach`.
+    one before. Before them comes `kink_reach` for an attention with a kink, and `smooth_reach` for others. Light rules
+    serve up to `light_reach`.
     """
 
     with_panels: Callable[[Any, Any, Range, int], AbstractEngine]
     light: Callable[[Any, Any, Range, float, float], AbstractEngine]
     reaches: tuple[float, ...] = (_LONGEST,)
     kink_reach: float | None = None
+    smooth_reach: float | None = None
     light_reach: float = SHARPEST
 
 
@@ -192,12 +194,10 @@ def search_plan(
             for randomisations in (_SEARCHED_RANDOMISATIONS, RANDOMISATIONS)
         )
         return SearchPlan((few, all_points), 1, _LONGEST, last=True, exact=False)
-    reaches = method.reaches
-    if method.kink_reach and not attention.analytic:
-        reaches = (method.kink_reach, *reaches)
-    elif attention.exponential:
-        sharper = _SHARPER * float(task.strength)
-        reaches = (*[r for r in _EXPONENTIAL_REACHES if r >= sharper][:1], *reaches)
+    first = [method.smooth_reach if attention.analytic else method.kink_reach]
+    if attention.exponential:
+        first = [r for r in _EXPONENTIAL_REACHES if r >= _SHARPER * float(task.strength)][:1]
+    reaches = (*filter(None, first), *method.reaches)
     reach, last = reaches[stage], stage == len(reaches) - 1
     if light and attention.analytic and reach <= method.light_reach:
         within = Range(reach, 0.0, reach)
@@ -362,6 +362,7 @@ _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
         _selected_kernel_light,
         (SHARPEST, STEEPEST, _LONGEST),
         kink_reach=4.0,
+        smooth_reach=8.0,
         light_reach=STEEPEST,
     ),
     (AbstractSelected, AbstractElementwise): Method(

@@ -30,6 +30,7 @@ from ...numerics.quadrature import (
 )
 from ...tasks import LengthLaw
 
+_MODERATE = 16.0  # sharpness up to which equal steps in x take fewer nodes than panels
 _PINCHED = 0.47, 1e-8  # edges around zero for kernels that vanish there: the first and the last
 
 
@@ -66,6 +67,10 @@ def panel_selection(
         edges = np.sort(np.concatenate([edges, pinch, -pinch]))
     if np.isinf(sharpness):
         return _hard(edges, order)
+    if sharpness <= _MODERATE:
+        # In x the integrand has the strip of analyticity of the selection, whatever the student is.
+        x_rule = _equal_steps(sharpness, longest, min(order / 5.0, 2.0))
+        return _soft(sharpness, *x_rule, edges, order)
     # In x the integrand is as smooth as the blunter of the selection and the student.
     knots = bulk(longest, int(min(cells, max(1, np.ceil(sharpness / 2)))))
     return _soft(sharpness, *transform_panels(sharpness * knots, longest, order), edges, order)
@@ -85,13 +90,22 @@ def light_selection(
     edges = np.linspace(-reach, reach, 1 + cells)
     if np.isinf(sharpness):
         return _hard(edges, order)
-    # In x the integrand has the strip of analyticity of the blunter one, selection or student. The number of nodes is
-    # that of a sharpness rounded up to 2√2, 4, 4√2 …, so that more tasks share compiled code.
+    # In x the integrand has the strip of analyticity of the blunter one, selection or student.
+    x_rule = _equal_steps(sharpness, longest, fineness, widened, slope)
+    return _soft(sharpness, *x_rule, edges, order)
+
+
+def _equal_steps(
+    sharpness: float, longest: int, fineness: float, widened: float = 1.0, slope: float = np.inf
+) -> tuple[Any, Any]:
+    """Nodes and weights in `sharpness · x`, coarser where scores change by less per field than the sharpness.
+
+    Their number is that of a sharpness rounded up to 2√2, 4, 4√2 …, so that more tasks share compiled code.
+    """
     sharp = 2.0 ** (max(3.0, np.ceil(2.0 * np.log2(max(sharpness, 1.0)))) / 2.0)
-    blunt = max(1.0, sharp / max(slope, 1.0))
-    kernel, lengths, tokens = Softmax(), (1.0, float(longest)), [(0.0, sharp)]
-    rule = trapezoid(sharp, lengths, fineness, widened, kernel, tokens, coarsened=blunt)
-    return _soft(sharpness, *rule.for_transform(kernel, [(0.0, sharpness)], longest), edges, order)
+    kernel, lengths, blunt = Softmax(), (1.0, float(longest)), max(1.0, sharp / max(slope, 1.0))
+    rule = trapezoid(sharp, lengths, fineness, widened, kernel, [(0.0, sharp)], coarsened=blunt)
+    return rule.for_transform(kernel, [(0.0, sharpness)], longest)
 
 
 def _hard(edges: np.ndarray, order: int) -> Selection:
