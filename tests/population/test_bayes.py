@@ -17,7 +17,7 @@ ORDER, LONGEST = 16, 10**6
 def test_spiked(nu, length):
     task = ar.SpikedSLR(nu, length)
     exact = bayes.compiled_missed(
-        bayes.planted_missed, *as_arrays((task, panels(np.sqrt(nu), LONGEST, ORDER)))
+        bayes.planted_missed, *as_arrays((task, np.sqrt(nu), panels(np.sqrt(nu), LONGEST, ORDER)))
     )
     _check(task, exact)
 
@@ -27,7 +27,7 @@ def test_spiked(nu, length):
 def test_max(nu, length):
     task = ar.MaxSLR(nu, length)
     exact = bayes.compiled_missed(
-        bayes.selected_missed, *as_arrays((task, panels(nu, LONGEST, ORDER, transform_cells=4)))
+        bayes.selected_missed, *as_arrays((task, nu, panels(nu, LONGEST, ORDER, transform_cells=4)))
     )
     _check(task, exact)
 

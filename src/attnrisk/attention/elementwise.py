@@ -20,7 +20,7 @@ class AbstractElementwise(AbstractAttention):
 
     family: ClassVar[str] = "element-wise"
     compares_tokens: ClassVar[bool] = False
-    features: eqx.AbstractVar[tuple[float, ...]]
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True, kw_only=True)
 
     @abstractmethod
     def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -36,7 +36,6 @@ class Elementwise(AbstractElementwise):
 
     name: ClassVar[str] = "elementwise"
     weight_fn: Callable[[Any], Any] = eqx.field(static=True)
-    features: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(
         self,

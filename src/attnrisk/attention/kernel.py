@@ -23,8 +23,8 @@ class AbstractKernel(AbstractAttention):
     """
 
     family: ClassVar[str] = "kernel"
-    features: eqx.AbstractVar[tuple[float, ...]]
-    constant: eqx.AbstractVar[float]
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True, kw_only=True)
+    constant: float = eqx.field(default=0.0, static=True, kw_only=True)
 
     @abstractmethod
     def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -62,8 +62,6 @@ class Kernel(AbstractKernel):
 
     name: ClassVar[str] = "kernel"
     log_phi_fn: Callable[[Any], Any] = eqx.field(static=True)
-    constant: float = eqx.field(static=True)
-    features: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(
         self,

@@ -66,14 +66,16 @@ def location_missed(task: AbstractTask) -> Estimate:
             trapezoid(scale, (1.0, longest), fineness, kernel=SOFTMAX, tokens=tokens)
             for fineness in _FINENESS
         )
-        return estimate_from(*(missed(task, rule) for rule in steps))
+        return estimate_from(*(missed(task, scale, rule) for rule in steps))
     rules = (panels(scale, longest, order, transform_cells=4) for order in ORDERS)
-    return estimate_from(*(compiled_missed(missed, *as_arrays((task, rule))) for rule in rules))
+    return estimate_from(
+        *(compiled_missed(missed, *as_arrays((task, scale, rule))) for rule in rules)
+    )
 
 
-def planted_missed(task: AbstractPlanted, rule: AbstractRule) -> Any:
+def planted_missed(task: AbstractPlanted, shift: Any, rule: AbstractRule) -> Any:
     """`E[Σ_{ℓ≠ε} p_ℓ]`, without the loss of digits of `1 − E[p_ε]` where it is small."""
-    tokens = (task.shift**2, task.shift), (0.0, task.shift)
+    tokens = (shift**2, shift), (0.0, shift)
     u, du = rule.for_transform(SOFTMAX, tokens, task.length.longest)
     (lost, _, _), (other_lost, other_first, _) = (
         integrate_token(SOFTMAX, 0, mean, deviation, u, rule) for mean, deviation in tokens
@@ -82,13 +84,13 @@ def planted_missed(task: AbstractPlanted, rule: AbstractRule) -> Any:
     return (du * other_first[0] * (1.0 - lost[0]) * beside).sum()
 
 
-def selected_missed(task: AbstractSelected, rule: AbstractRule) -> Any:
+def selected_missed(task: AbstractSelected, sharpness: Any, rule: AbstractRule) -> Any:
     """As `E[1 − Σp²]`, equal to it by the Nishimori identity."""
-    token = 0.0, task.sharpness
+    token = 0.0, sharpness
     u, du = rule.for_transform(SOFTMAX, [token], task.length.longest)
     lost, first, _ = integrate_token(SOFTMAX, 0, *token, u, rule)
     pairs = task.length.powers(log_complement(lost[0]), 2, drop=0)
     return (du * first[0] ** 2 * pairs).sum()
 
 
-compiled_missed = eqx.filter_jit(lambda missed, task, rule: missed(task, rule))
+compiled_missed = eqx.filter_jit(lambda missed, *problem: missed(*problem))

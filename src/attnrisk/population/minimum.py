@@ -123,13 +123,14 @@ class _Outcome(NamedTuple):
 
 
 class _AbstractProblem(eqx.Module):
-    """What a compiled search takes: how to integrate, and where to look."""
+    """What a compiled search takes: how to integrate, and where to look; `light` engines have one shape."""
 
     task: AbstractTask
     attention: AbstractAttention
     engines: tuple[AbstractEngine, AbstractEngine]
     lengths: Float[Any, " m"]
     biases: Float[Any, "m b"]
+    light: bool = eqx.field(static=True)
 
     @abstractmethod
     def __call__(self) -> _Outcome:
@@ -142,7 +143,11 @@ class _AbstractProblem(eqx.Module):
     def profiles(self, m_kk: Any, bias: Any) -> tuple[Correlations, ...]:
         """`A` and `B` by either engine."""
         attention = self.attention.with_bias(bias)
-        return tuple(engine.profile(self.task, attention, m_kk) for engine in self.engines)
+        if not self.light:
+            return tuple(engine.profile(self.task, attention, m_kk) for engine in self.engines)
+        both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.engines)
+        found = jax.lax.map(lambda engine: engine.profile(self.task, attention, m_kk), both)
+        return tuple(jax.tree.map(lambda leaf: leaf[at], found) for at in range(2))  # noqa: B023
 
     def scan(self) -> tuple[Array, Float[Array, " 2"]]:
         """Whether the loss is falling at the longest `k`, and the length and bias of the least loss.
@@ -190,11 +195,6 @@ class _LengthSearch(_AbstractProblem):
 
     def __call__(self) -> _Outcome:
         lengths, (first, second) = self.lengths, self.engines
-        shapes = [
-            (jax.tree.structure(engine), *map(jnp.shape, jax.tree.leaves(engine)))
-            for engine in self.engines
-        ]
-        same_shape = shapes[0] == shapes[1]
 
         def step(now: _Scan) -> _Scan:
             scanning, descending = now.at < lengths.size, now.brent.unfinished
@@ -202,7 +202,7 @@ class _LengthSearch(_AbstractProblem):
             m_kk = jnp.where(scanning, lengths[jnp.minimum(now.at, lengths.size - 1)], ahead)
             last = ~scanning & ~descending
             engine = first
-            if same_shape:
+            if self.light:
                 engine = jax.tree.map(lambda a, b: jnp.where(last, b, a), first, second)
             profile = profile_of(engine, m_kk)
             loss = _loss(profile)
@@ -235,7 +235,7 @@ class _LengthSearch(_AbstractProblem):
         )
         ended = jax.lax.while_loop(lambda now: now.at <= lengths.size, step, start)
         m_kk, profiles = ended.brent.x, ended.profiles
-        if not same_shape:
+        if not self.light:
             profiles = profiles[0], profile_of(second, m_kk)
         falling = _is_falling(lengths, ended.losses)
         return _Outcome(m_kk, self.attention.bias, profiles, falling, jnp.asarray(True))
@@ -330,7 +330,8 @@ class _Search:
             lowest = -(np.abs(lengths) * highest + log_length + 6.0)
             count = _BIASES if attention.compares_tokens else _MANY_BIASES
             biases = np.linspace(6.0, lowest, count, axis=1)
-        problem = kind(task, attention, self.plan.engines, lengths, biases)
+        light = self.plan.value == 0
+        problem = kind(task, attention, self.plan.engines, lengths, biases, light)
         return jax.tree.map(lambda leaf: np.asarray(leaf, float), problem)
 
     def update(self, outcome: _Outcome) -> bool:
@@ -388,7 +389,8 @@ class _Search:
         lengths = self.plan.reach / np.sqrt(2.0) ** np.arange(_EXTRAPOLATED)
         signed = np.copysign(lengths, self.outcome.m_kk)
         biases = np.full((_EXTRAPOLATED, 1), float(self.outcome.bias))
-        problem = _NestedSearch(self.task, self.attention, self.plan.engines, signed, biases)
+        light = self.plan.value == 0
+        problem = _NestedSearch(self.task, self.attention, self.plan.engines, signed, biases, light)
         arrays = jax.tree.map(lambda leaf: np.asarray(leaf, float), problem)
         ((tuned, profiles),) = map_batch(_along, [arrays])
         risks = [

@@ -194,10 +194,11 @@ def search_plan(
             for randomisations in (_SEARCHED_RANDOMISATIONS, RANDOMISATIONS)
         )
         return SearchPlan((few, all_points), 1, _LONGEST, last=True, exact=False)
-    first = [method.smooth_reach if attention.analytic else method.kink_reach]
+    nearest = method.smooth_reach if attention.analytic else method.kink_reach
     if attention.exponential:
-        first = [r for r in _EXPONENTIAL_REACHES if r >= _SHARPER * float(task.strength)][:1]
-    reaches = (*filter(None, first), *method.reaches)
+        sharper = (r for r in _EXPONENTIAL_REACHES if r >= _SHARPER * float(task.strength))
+        nearest = next(sharper, None)
+    reaches = method.reaches if nearest is None else (nearest, *method.reaches)
     reach, last = reaches[stage], stage == len(reaches) - 1
     if light and attention.analytic and reach <= method.light_reach:
         within = Range(reach, 0.0, reach)

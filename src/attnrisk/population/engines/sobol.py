@@ -5,6 +5,7 @@ task selects it: only the scores, and the fields that select, are drawn. Any num
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -66,14 +67,14 @@ class AbstractSobol(AbstractEngine):
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
         """Per randomisation."""
+        return self.average(task, lambda point: self.at_point(task, attention, overlaps, point))
 
-        def mean_over(points: Float[Array, "n dimension"]) -> Correlations:
-            each = jax.vmap(lambda point: self.at_point(task, attention, overlaps, point))(points)
-            return jax.tree.map(jnp.mean, each)
+    def average(self, task: AbstractTask, at_point: Callable[[Array], Any]) -> Any:
+        """The mean over points and over the lengths of the task, per randomisation."""
 
-        def one_randomisation(points: tuple[Array, ...]) -> Correlations:
-            per_length = [mean_over(of_length) for of_length in points]
-            stacked = jax.tree.map(lambda *values: jnp.stack(values), *per_length)
+        def one_randomisation(points: tuple[Array, ...]) -> Any:
+            means = [jax.tree.map(jnp.mean, jax.vmap(at_point)(each)) for each in points]
+            stacked = jax.tree.map(lambda *values: jnp.stack(values), *means)
             return jax.tree.map(task.length.mean, stacked)
 
         return jax.lax.map(one_randomisation, self.points)
@@ -81,8 +82,6 @@ class AbstractSobol(AbstractEngine):
 
 class SobolScores(AbstractSobol):
     """A needle among noise: the location, the shift of the relevant token and the scores are drawn."""
-
-    points: tuple[Any, ...]
 
     @staticmethod
     def dimension(task: AbstractNeedle, keys: int, length: int) -> int:
@@ -120,8 +119,6 @@ class SobolScores(AbstractSobol):
 class SobolFields(AbstractSobol):
     """Tasks with one feature that weigh Gaussian fields: fields and scores are drawn, the location is averaged over."""
 
-    points: tuple[Any, ...]
-
     @staticmethod
     def dimension(task: AbstractTask, keys: int, length: int) -> int:
         return (1 + keys) * length
@@ -154,12 +151,7 @@ class SobolFields(AbstractSobol):
             tilt = jnp.exp(task.log_tilt(fields))
             return tilt, tilt * jnp.sum(task.posterior(fields) ** 2)
 
-        def one_randomisation(points: tuple[Array, ...]) -> tuple[Array, Array]:
-            means = [jax.tree.map(jnp.mean, jax.vmap(at_point)(each)) for each in points]
-            stacked = jax.tree.map(lambda *values: jnp.stack(values), *means)
-            return jax.tree.map(task.length.mean, stacked)
-
-        return jax.lax.map(one_randomisation, self.points)
+        return self.average(task, at_point)
 
 
 def _given_scores(
