@@ -85,9 +85,11 @@ def numbers(name: str, values: Any) -> "np.ndarray":
     import numpy as np  # a refusal can be caught without a tenth of a second of import
 
     try:
+        if np.iscomplexobj(values):
+            raise TypeError
         return np.asarray(values, float)
     except (TypeError, ValueError, OverflowError):
-        raise refuse(name, repr(values), "numbers") from None
+        raise refuse(name, repr(values), "real numbers") from None
 
 
 def function(name: str, value: Any) -> Callable[..., Any]:
