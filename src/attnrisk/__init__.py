@@ -99,16 +99,15 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f".{_PACKAGE[name]}", __name__), name)
     if name in _LAZY or name in _WHOLE:
         return import_module(f".{name}", __name__)
-    for package in _WHOLE if not name.startswith("__") else ():
-        if name in _names(package):
-            return getattr(import_module(f".{package}", __name__), name)
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    packages = [import_module(f".{package}", __name__) for package in _WHOLE]
     if name == "__all__":
-        return [*_PACKAGE, *(each for package in _WHOLE for each in _names(package))]
+        return [*_PACKAGE, *(each for package in packages for each in package.__all__)]
+    for package in packages:
+        if name in package.__all__:
+            return getattr(package, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _names(package: str) -> list[str]:
-    return list(import_module(f".{package}", __name__).__all__)
 
 
 def __dir__() -> list[str]:

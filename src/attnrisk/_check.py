@@ -3,8 +3,11 @@
 import difflib
 import math
 import operator
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LARGEST = 1e12  # of any number given: its square and its fourth power are still far from overflow
 _LONGEST = 300  # characters of what was given that are repeated
@@ -66,8 +69,6 @@ def real(
     infinite: bool = False,
 ) -> Any:
     """`value` as a float in `[minimum, maximum]` and `(above, below)`; traced values pass through unseen."""
-    if is_traced(value):
-        return value
     lowest = f"> {above:g}" if above > -math.inf else f"≥ {max(minimum, -LARGEST):g}"
     highest = f"< {below:g}" if below < math.inf else f"≤ {maximum:g}"
     allowed = f"a number {lowest} and {highest}" + (", or inf" if infinite else "")
@@ -78,6 +79,8 @@ def real(
     except OverflowError:  # a whole number of hundreds of digits
         raise refuse(name, "(beyond 1e308)", allowed) from None
     except (TypeError, ValueError):
+        if is_traced(value):
+            return value
         raise refuse(name, shown(value), allowed) from None
     fits = max(minimum, -LARGEST) <= number <= maximum and above < number < below
     if not fits and not (infinite and number == math.inf):
@@ -97,6 +100,28 @@ def whole(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -
     if number < minimum or (maximum is not None and number > maximum):
         raise refuse(name, shown(number), allowed)
     return number
+
+
+def numbers(name: str, values: Any, allowed: str = "finite real numbers") -> "np.ndarray":
+    """`values` as an array of finite real numbers."""
+    import numpy as np  # a refusal can be caught without a tenth of a second of import
+
+    try:
+        if np.iscomplexobj(values):
+            raise TypeError
+        found = np.asarray(values, float)
+    except (TypeError, ValueError, OverflowError):
+        raise refuse(name, shown(values), allowed) from None
+    if not np.all(np.isfinite(found)):
+        raise refuse(name, shown(values), allowed)
+    return found
+
+
+def function(name: str, value: Any) -> Callable[..., Any]:
+    """`value` if it can be called."""
+    if not callable(value):
+        raise refuse(name, shown(value), "a function")
+    return value
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
@@ -130,18 +155,3 @@ def prng_key(name: str, value: Any) -> Any:
         if (value.dtype, value.shape) == (words.dtype, words.shape):
             return value
     raise refuse(name, shown(value), "a key, such as jax.random.key(0)")
-
-
-def finite(name: str, value: Any, allowed: str) -> Any:
-    """`value` as a NumPy array of finite real numbers."""
-    import numpy as np
-
-    try:
-        if np.iscomplexobj(value):
-            raise TypeError
-        numbers = np.asarray(value, float)
-    except (TypeError, ValueError, OverflowError):
-        raise refuse(name, shown(value), allowed) from None
-    if not np.all(np.isfinite(numbers)):
-        raise refuse(name, shown(value), allowed)
-    return numbers

@@ -5,9 +5,10 @@ from enum import Enum, StrEnum
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 
-from ._check import is_traced, refuse, shown
+from ._check import refuse, shown
 
 
 class ErrorKind(StrEnum):
@@ -17,16 +18,19 @@ class ErrorKind(StrEnum):
     STANDARD = "standard error"
 
 
-def _plain(number: Any) -> Any:
-    """A float where the number is known, or an array."""
-    if is_traced(number):
-        return number
-    try:
-        if np.iscomplexobj(number) or np.asarray(number).dtype.kind not in "fiub":
-            raise TypeError
-        return number if np.ndim(number) else float(number)
-    except (TypeError, ValueError, OverflowError):
-        raise refuse("estimate", shown(number), "of real numbers") from None
+class AbstractValue(eqx.Module):
+    """A module whose equality and hash are those of its structure and of its numbers."""
+
+    def _key(self) -> tuple[Any, ...]:
+        leaves, structure = jax.tree.flatten(self)
+        arrays = [np.asarray(leaf, float) + 0.0 for leaf in leaves]  # −0 is 0
+        return structure, *((array.shape, array.tobytes()) for array in arrays)
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __eq__(self, other: Any) -> bool:
+        return type(self) is type(other) and self._key() == other._key()
 
 
 class Estimate(eqx.Module):
@@ -37,8 +41,8 @@ class Estimate(eqx.Module):
     standard errors, which must be independent, add in squares. The two kinds do not mix by themselves: see `as_kind`.
     """
 
-    value: Any = eqx.field(converter=_plain)
-    error: Any = eqx.field(converter=_plain)
+    value: Any
+    error: Any
     kind: ErrorKind = eqx.field(static=True, default=ErrorKind.BOUND)
 
     def __float__(self) -> float:
@@ -124,23 +128,29 @@ def record(answer: Any) -> dict[str, Scalar]:
 
     The names are those that the class of the answer lists in `recorded`. An `Estimate` gives two entries, the second
     with `_error` appended; what has an `as_dict` (overlaps) gives its own entries, and so does any other answer with
-    `recorded` names, after the name of its field: `ridge_k`.
+    `recorded` names, after the name of its field: `ridge_k`. Of arrays each number has its place appended: `M_0_1`.
     """
     if not hasattr(type(answer), "recorded") and not hasattr(answer, "recorded"):
         raise refuse("answer", shown(answer), "what a function of attnrisk returns")
     flat: dict[str, Scalar] = {}
     for name in answer.recorded:
-        value = getattr(answer, name)
-        if isinstance(value, Estimate):
-            flat |= {name: float(value.value), f"{name}_error": float(value.error)}
-        elif hasattr(value, "as_dict"):
-            flat |= value.as_dict()
-        elif hasattr(value, "recorded"):
-            flat |= {f"{name}_{key}": each for key, each in record(value).items()}
-        elif isinstance(value, Enum):
-            flat[name] = str(value.value)
-        elif isinstance(value, str | bool | int) or value is None:
-            flat[name] = value
-        else:
-            flat[name] = np.asarray(value).item()
+        flat |= _entries(name, getattr(answer, name))
     return flat
+
+
+def _entries(name: str, value: Any) -> dict[str, Scalar]:
+    if isinstance(value, Estimate):
+        return _entries(name, value.value) | _entries(f"{name}_error", value.error)
+    if hasattr(value, "as_dict"):
+        parts = [_entries(key, each) for key, each in value.as_dict().items()]
+    elif hasattr(value, "recorded"):
+        return {f"{name}_{key}": each for key, each in record(value).items()}
+    elif isinstance(value, Enum):
+        return {name: str(value.value)}
+    elif isinstance(value, str | bool | int) or value is None:
+        return {name: value}
+    elif np.ndim(value) == 0:
+        return {name: np.asarray(value).item()}
+    else:
+        parts = [_entries(f"{name}_{place}", each) for place, each in enumerate(value)]
+    return {key: each for part in parts for key, each in part.items()}

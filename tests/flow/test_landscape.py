@@ -105,7 +105,7 @@ def test_linear_attention_goes_on_along_a_valley():
 def test_linear_attention_goes_on_along_a_valley_of_the_max_task_too():
     task = ar.MaxSLR(2.0, 10)
     found = ar.mismatched_minimum(task, ar.Linear())
-    limit = 1 - ar.mean_relevant_field(task) ** 2 / 10
+    limit = 1 - float(ar.mean_relevant_field(task)) ** 2 / 10
     assert found.kind == "not attained"
     assert abs(float(found.risk.value) - limit) < 10 * float(found.risk.error) < 1e-4
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnrisk.numerics.batch import BATCH, map_batch
+from attnrisk.numerics.minimise import BATCH, map_batch
 
 
 def _roots(problem):

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from attnrisk.numerics.brent import minimise_scalar
+from attnrisk.numerics.minimise import minimise_scalar
 
 
 def _minimise(function, low, start, high):

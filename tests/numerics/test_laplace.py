@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.numerics.gaussian import bulk
-from attnrisk.numerics.laplace import log_complement, one_token
-from attnrisk.numerics.rules import panels, transform_panels
+from attnrisk.numerics.quadrature import bulk, log_complement, one_token, panels, transform_panels
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.5, 1.0])

@@ -1,6 +1,6 @@
 import numpy as np
 
-from attnrisk.numerics.qmc import across, sobol
+from attnrisk.numerics.qmc import mean_estimate, sobol
 
 
 def test_the_standard_error_is_honest():
@@ -8,7 +8,7 @@ def test_the_standard_error_is_honest():
     distances = []
     for seed in range(40):
         points = sobol(3, 7, 16, seed)
-        found = across(np.exp(points.sum(-1)).mean(-1))
+        found = mean_estimate(np.exp(points.sum(-1)).mean(-1))
         distances.append((float(found) - (np.e - 1) ** 3) / float(found.error))
     distances = np.abs(distances)
     assert np.mean(distances < 2.13) > 0.85  # Student's t with 15 degrees of freedom: 0.95

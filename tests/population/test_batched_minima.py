@@ -5,7 +5,7 @@ import pytest
 from problems import compilations, some_slow
 
 import attnrisk as ar
-from attnrisk.numerics.batch import BATCH
+from attnrisk.numerics.minimise import BATCH
 
 NAMES = ["softmax", "elementwise-relu", "erf", "softplus", "relu", "top-k"]
 SPIKED = [ar.SpikedSLR(nu, 3) for nu in (0.0, 1.0, 1.1, 2.0, 9.0)] + [

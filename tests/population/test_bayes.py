@@ -5,7 +5,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.numerics.rules import panels
+from attnrisk.numerics.quadrature import panels
 from attnrisk.population import bayes
 
 LENGTHS = [2, 10**6, ar.uniform(1, 3)]
@@ -16,7 +16,9 @@ ORDER, LONGEST = 16, 10**6
 @pytest.mark.parametrize("nu", [0.0, 5.0, 60.0])
 def test_spiked(nu, length):
     task = ar.SpikedSLR(nu, length)
-    exact = bayes._planted_by_panels(*as_arrays((task, panels(np.sqrt(nu), LONGEST, ORDER))))
+    exact = bayes.compiled_missed(
+        bayes.planted_missed, *as_arrays((task, np.sqrt(nu), panels(np.sqrt(nu), LONGEST, ORDER)))
+    )
     _check(task, exact)
 
 
@@ -24,8 +26,8 @@ def test_spiked(nu, length):
 @pytest.mark.parametrize("nu", [0.3, 2.0, 8.0])
 def test_max(nu, length):
     task = ar.MaxSLR(nu, length)
-    exact = bayes._selected_by_panels(
-        *as_arrays((task, panels(nu, LONGEST, ORDER, transform_cells=4)))
+    exact = bayes.compiled_missed(
+        bayes.selected_missed, *as_arrays((task, nu, panels(nu, LONGEST, ORDER, transform_cells=4)))
     )
     _check(task, exact)
 

@@ -1,12 +1,14 @@
 """Searches for element-wise attentions: against slower ways to every part of them."""
 
+import operator
+
 import numpy as np
 import pytest
 from problems import some_slow
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.numerics.batch import map_batch
+from attnrisk.numerics.minimise import map_batch
 from attnrisk.population import minimum
 from attnrisk.population.plan import light_plan
 from attnrisk.population.risk import compiled_profile
@@ -26,12 +28,10 @@ TASKS = [
 
 def _slowly(task, attention):
     """By panels, and by Brent's method in both numbers."""
-    search = minimum._Search(task, attention, 0)
-    search.light = False
-    search.method = minimum._search_nested if attention.free_bias else minimum._search_length
+    search = minimum._Search(task, attention, 0, light=False, newton=False)
     while True:
-        (outcome,) = map_batch(minimum._run, [search.problem()])
-        if search.take(outcome):
+        (outcome,) = map_batch(operator.call, [search.problem()])
+        if search.update(outcome):
             return search.minimum()
 
 
@@ -44,7 +44,7 @@ def test_the_weights_of_a_grid_are_two_laws_of_fields(task):
     engine = _engine(task, ar.Sigmoid())
     assert abs(engine.relevant.sum() - 1) < 1e-12
     assert abs(engine.mass.sum() - 1) < 1e-12
-    assert abs(engine.relevant @ engine.fields - ar.mean_relevant_field(task)) < 1e-9
+    assert abs(engine.relevant @ engine.fields - float(ar.mean_relevant_field(task))) < 1e-9
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk.population.minimum import Minimum
 from attnrisk.population.overlaps import overlaps_of
 
 TASK = ar.FeatureSLR(ar.one_of_features([6.0, 3.0]), length=5, noise=0.2)
@@ -109,3 +110,17 @@ def test_matrices_that_are_no_overlaps_are_refused(matrices):
 def test_what_is_no_task_attention_or_ridge_is_refused(call):
     with pytest.raises(ValueError, match="not allowed"):
         call(ar.SpikedSLR(2.0, 3), ar.Softmax())
+
+
+def test_the_free_bias_of_the_heads_is_that_of_their_attention():
+    assert ar.Heads(ar.Erf(), 2).free_bias
+    assert not ar.Heads(ar.Softmax(), 2).free_bias
+    assert not ar.Heads(ar.Erf(), 2, free_bias=False).free_bias
+
+
+def test_the_record_of_several_heads_is_flat():
+    overlaps = overlaps_of(np.arange(15.0).reshape(3, 5), teachers=3)
+    found = ar.record(Minimum(ar.Estimate(0.5, 1e-3), overlaps, ar.Softmax()))
+    assert found["M_0_1"] == 1.0
+    assert found["Q_1_0"] == float(overlaps.Q[1, 0])
+    assert all(np.ndim(value) == 0 for value in found.values())

@@ -7,7 +7,7 @@ from problems import OVERLAPS, TASKS, monte_carlo_risk
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.numerics.qmc import across
+from attnrisk.numerics.qmc import mean_estimate
 from attnrisk.population.plan import plan
 from attnrisk.population.risk import compiled_risk
 
@@ -18,7 +18,7 @@ def _risk(task, attention, overlaps):
     """One rule only, to compile half as much as `population_risk`."""
     engine = plan(task, attention, scale=1.2, noise=1.0, slope=1.2)
     value = compiled_risk(*as_arrays((engine, task, attention, overlaps)))
-    return across(value) if np.ndim(value) else ar.Estimate(value, 0.0)
+    return mean_estimate(value) if np.ndim(value) else ar.Estimate(value, 0.0)
 
 
 def _distance(found, task, attention, overlaps, rng):

@@ -65,7 +65,7 @@ def test_learned_curve():
         assert found["result"] == "converged"
         assert found["test_risk_error"] > 0
         assert min(found["ridge_k"], found["ridge_v"]) > 0
-    limit = ar.linear_risk(ar.SpikedSLR(2.0, 3))
+    limit = float(ar.linear_risk(ar.SpikedSLR(2.0, 3)))
     assert limit < most["test_risk"] < least["test_risk"] < 1.0
 
 

@@ -81,7 +81,7 @@ def test_linear_agrees_with_its_closed_form(rows):
     checked = [row for row in rows if row.attention == "linear"]
     assert len(checked) == 13
     for row in checked:
-        assert row.risk == pytest.approx(ar.linear_risk(task_of(row)), abs=1e-9), row
+        assert row.risk == pytest.approx(float(ar.linear_risk(task_of(row))), abs=1e-9), row
 
 
 def test_sigmoid_lies_on_the_element_wise_floor(rows):

@@ -76,11 +76,71 @@ def test_powers_are_derivatives_of_the_generating_function(order, drop):
     assert abs(float(found) - float(derivative(0.7))) < 1e-14
 
 
+def test_tasks_are_hashable_and_equal_by_their_numbers():
+    task = ar.SpikedSLR(5.0, 3)
+    assert {task: 1}[ar.SpikedSLR(5, ar.fixed(3))] == 1
+    assert task != ar.SpikedSLR(5.0, 4)
+    assert task != ar.MaxSLR(5.0, 3)
+    for make in (
+        lambda: ar.FeatureSLR(ar.flipped(9.0), 3),
+        lambda: ar.WeightedSLR(mixed_log_weight, ar.uniform(1, 3)),
+        lambda: ar.aligned(1.0),
+    ):
+        assert make() == make()
+        assert hash(make()) == hash(make())
+
+
+def test_with_another_spread_there_is_no_posterior():
+    with pytest.raises(ValueError, match=r"spread = 2\.0"):
+        ar.SpikedSLR(1.0, 3, spread=2.0).posterior(jnp.ones(3))
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda task: ar.bayes_risk(task).value,
+        lambda task: ar.linear_risk(task).value,
+        lambda task: ar.population_minimum(task, ar.Softmax()).risk.value,
+        lambda task: ar.population_risk(task, ar.Softmax(), ar.aligned(1.0)).value,
+    ],
+)
+def test_a_traced_task_is_refused_where_its_numbers_must_be_known(ask, transform):
+    with pytest.raises(ValueError, match=r"task = \(traced by jit, grad or vmap\)"):
+        transform(lambda nu: ask(ar.MaxSLR(nu, 3)))(2.0)
+
+
 BAD_INPUT = [
     (lambda: ar.SpikedSLR(-1.0, 3), "nu = -1"),
     (lambda: ar.SpikedSLR(np.nan, 3), "nu = nan"),
     (lambda: ar.SpikedSLR(np.inf, 3), "nu = inf"),
     (lambda: ar.SpikedSLR("much", 3), "nu = 'much'"),
+    (lambda: ar.SpikedSLR(np.ones(2), 3), "nu = array"),
+    (lambda: ar.SpikedSLR(1.0, None), "length"),
+    (lambda: ar.FeatureSLR("a", 3), "atoms = 'a'"),
+    (lambda: ar.one_of_features(5.0), "nu = 5.0"),
+    (lambda: ar.uniform("a", 3), "shortest length = 'a'"),
+    (lambda: ar.parse_lengths(None), "length = None"),
+    (lambda: ar.WeightedSLR(None, 3), "log_weight = None"),
+    (lambda: ar.Kernel(None), "log_phi = None"),
+    (lambda: ar.Elementwise(3), "weight = 3"),
+    (lambda: ar.General("x"), "function = 'x'"),
+    (lambda: ar.Softmax(bias="x"), "bias = 'x'"),
+    (lambda: ar.Heads("softmax", 2), "attention = 'softmax'"),
+    (lambda: ar.Heads(ar.Softmax(), "a"), "count = 'a'"),
+    (lambda: ar.aligned("a"), "m_kk = 'a'"),
+    (lambda: ar.Overlaps("a", "b"), "overlaps = 'a'"),
+    (lambda: ar.Overlaps(m_kk=None), "m_kk = None"),
+    (lambda: ar.bayes_risk("x"), "task = 'x'"),
+    (lambda: ar.linear_scale("x"), "task = 'x'"),
+    (lambda: ar.mean_of_largest("x"), "length"),
+    (lambda: ar.population_minima(3, ar.Softmax()), "tasks = 3"),
+    (lambda: ar.population_minima(["x"], ar.Softmax()), "task = 'x'"),
+    (lambda: ar.population_minima([ar.SpikedSLR(1.0, 2)], "x"), "attention = 'x'"),
+    (
+        lambda: ar.population_minimum(ar.SpikedSLR(1.0, 2), ar.Sparsemax(), seed="a"),
+        "seed = 'a'",
+    ),
     (lambda: ar.MaxSLR(-0.1, 3), "nu = -0.1"),
     (lambda: ar.MaxSLR(1.0, 3, noise=-1), "noise = -1"),
     (lambda: ar.SpikedSLR(1.0, 3, spread=0), "spread = 0"),

@@ -1,6 +1,7 @@
 """How an attention turns `L` scores into `L` weights, `f(X) = σ(χ)·z` (section 2 of docs/theory.md)."""
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -8,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+
+from .._check import real
 
 Mask = Bool[Array, " L"] | None
 
@@ -18,16 +21,18 @@ class AbstractAttention(eqx.Module):
     """A map from scores to weights, of scores to which a `bias` is added.
 
     Where `free_bias` is set, the bias is tuned together with the overlaps. `analytic` attentions have no kink, as
-    cheaper quadrature may count on. `compares_tokens` if the weight of a token depends on the scores of others;
+    cheaper quadrature may count on; `exponential` kernels do best about as sharp as the teacher, where a search looks
+    first. `compares_tokens` if the weight of a token depends on the scores of others;
     `keys` is the number of key vectors.
     """
 
     name: eqx.AbstractClassVar[str]
     family: eqx.AbstractClassVar[str]
     analytic: ClassVar[bool] = False
+    exponential: ClassVar[bool] = False
     compares_tokens: ClassVar[bool] = True
     keys: ClassVar[int] = 1
-    bias: Any = eqx.field(default=0.0, kw_only=True)
+    bias: Any = eqx.field(default=0.0, kw_only=True, converter=partial(real, "bias"))
     free_bias: bool = eqx.field(default=False, static=True, kw_only=True)
 
     @abstractmethod

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
-from .._check import one_of, refuse
+from .._check import one_of, whole
 from .base import AbstractAttention, Mask
 from .elementwise import AbstractElementwise
 from .general import AbstractGeneral
@@ -39,7 +39,6 @@ class Softmax(AbstractKernel):
     analytic: ClassVar[bool] = True
     exponential: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return argument
@@ -63,8 +62,6 @@ class Softplus(AbstractKernel):
 
     name: ClassVar[str] = "softplus"
     analytic: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         low = argument < -36.0  # there log(1 + e^χ) = e^χ to double precision
@@ -75,8 +72,6 @@ class EluPlusOne(AbstractKernel):
     """`φ = e^χ` below 0 and `1 + χ` above."""
 
     name: ClassVar[str] = "elu+1"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return jnp.where(argument < 0, argument, jnp.log1p(jnp.maximum(argument, 0.0)))
@@ -86,8 +81,6 @@ class Relu(AbstractKernel):
     """`φ = max(χ, 0)`."""
 
     name: ClassVar[str] = "relu"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return _log_of_positive_part(argument)
@@ -97,8 +90,6 @@ class SquaredRelu(AbstractKernel):
     """`φ = max(χ, 0)²`."""
 
     name: ClassVar[str] = "relu2"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return 2.0 * _log_of_positive_part(argument)
@@ -110,7 +101,6 @@ class Taylor2(AbstractKernel):
     name: ClassVar[str] = "taylor-2"
     analytic: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(-1.0,), static=True)
-    constant: float = eqx.field(default=0.0, static=True)
 
     def log_phi(self, argument: _Scores) -> _Scores:
         return jnp.log((1.0 + (1.0 + argument) ** 2) / 2.0)
@@ -131,7 +121,6 @@ class ElementwiseRelu(AbstractElementwise):
     """`h = max(χ, 0)`."""
 
     name: ClassVar[str] = "elementwise-relu"
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
 
     def weight(self, argument: _Scores) -> _Scores:
         return jnp.maximum(argument, 0.0)
@@ -142,7 +131,6 @@ class Erf(AbstractElementwise):
 
     name: ClassVar[str] = "erf"
     analytic: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
     free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
 
     def weight(self, argument: _Scores) -> _Scores:
@@ -154,7 +142,6 @@ class Sigmoid(AbstractElementwise):
 
     name: ClassVar[str] = "sigmoid"
     analytic: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True)
     free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
 
     def weight(self, argument: _Scores) -> _Scores:
@@ -202,8 +189,7 @@ class TopKSoftmax(AbstractGeneral):
     k: int = eqx.field(static=True, default=2)
 
     def __check_init__(self) -> None:
-        if not isinstance(self.k, int) or self.k < 1:
-            raise refuse("k", self.k, "a whole number ≥ 1")
+        whole("k", self.k)
 
     def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
         scores = _present(scores, mask)

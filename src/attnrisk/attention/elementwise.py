@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import real
+from .._check import function, numbers
 from .base import AbstractAttention, Mask
 
 
@@ -20,7 +20,7 @@ class AbstractElementwise(AbstractAttention):
 
     family: ClassVar[str] = "element-wise"
     compares_tokens: ClassVar[bool] = False
-    features: eqx.AbstractVar[tuple[float, ...]]
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True, kw_only=True)
 
     @abstractmethod
     def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -36,7 +36,6 @@ class Elementwise(AbstractElementwise):
 
     name: ClassVar[str] = "elementwise"
     weight_fn: Callable[[Any], Any] = eqx.field(static=True)
-    features: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -45,10 +44,10 @@ class Elementwise(AbstractElementwise):
         free_bias: bool = False,
         features: tuple[float, ...] = (0.0,),
     ):
-        self.weight_fn = weight
-        self.bias = real("bias", bias)
+        self.weight_fn = function("weight", weight)
+        self.bias = bias
         self.free_bias = free_bias
-        self.features = tuple(real("features", feature) for feature in features)
+        self.features = tuple(numbers("features", features).ravel().tolist())
 
     def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.weight_fn(argument)

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import refuse
+from .._check import function, refuse
 from .base import AbstractAttention, Mask
 
 
@@ -31,6 +31,9 @@ class General(AbstractGeneral):
 
     name: ClassVar[str] = "general"
     function: Callable[..., Any] = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        function("function", self.function)
 
     @property
     def takes_mask(self) -> bool:

@@ -1,29 +1,39 @@
 """Several heads of one attention, each with a key vector of its own and normalised by itself (section 10)."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import refuse
+from .._check import refuse, whole
 from .base import AbstractAttention, Mask
 
 
 class Heads(AbstractAttention):
-    """The average of the weights that `count` heads give to each token."""
+    """The average of the weights that `count` heads give to each token.
+
+    They share a bias, in addition to that of `attention`; it is free where the bias of `attention` is.
+    """
 
     name: ClassVar[str] = "heads"
     family: ClassVar[str] = "heads"
     attention: AbstractAttention
     count: int = eqx.field(static=True)
 
-    def __check_init__(self) -> None:
-        if not isinstance(self.count, int) or self.count < 1:
-            raise refuse("count", self.count, "a whole number ≥ 1")
-        if not isinstance(self.attention, AbstractAttention) or self.attention.keys != 1:
-            raise refuse("attention", repr(self.attention), "an attention of one key vector")
+    def __init__(
+        self,
+        attention: AbstractAttention,
+        count: int,
+        *,
+        bias: Any = 0.0,
+        free_bias: bool | None = None,
+    ):
+        if not isinstance(attention, AbstractAttention) or attention.keys != 1:
+            raise refuse("attention", repr(attention), "an attention of one key vector")
+        self.attention, self.count, self.bias = attention, whole("count", count), bias
+        self.free_bias = attention.free_bias if free_bias is None else free_bias
 
     @property
     def keys(self) -> int:  # type: ignore[override]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import real
+from .._check import function, numbers, real
 from .base import AbstractAttention, Mask
 
 
@@ -20,13 +20,11 @@ class AbstractKernel(AbstractAttention):
 
     `features` are the arguments where `φ` changes its behaviour within a few units or is not analytic (a kink, the
     knee of softplus): quadrature panels meet there. A kernel that is the same everywhere, `e^χ`, has none.
-    `exponential` kernels do best about as sharp as the teacher: a search looks there first.
     """
 
     family: ClassVar[str] = "kernel"
-    exponential: ClassVar[bool] = False
-    features: eqx.AbstractVar[tuple[float, ...]]
-    constant: eqx.AbstractVar[float]
+    features: tuple[float, ...] = eqx.field(default=(0.0,), static=True, kw_only=True)
+    constant: float = eqx.field(default=0.0, static=True, kw_only=True)
 
     @abstractmethod
     def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -64,8 +62,6 @@ class Kernel(AbstractKernel):
 
     name: ClassVar[str] = "kernel"
     log_phi_fn: Callable[[Any], Any] = eqx.field(static=True)
-    constant: float = eqx.field(static=True)
-    features: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -75,11 +71,11 @@ class Kernel(AbstractKernel):
         bias: Any = 0.0,
         free_bias: bool = False,
     ):
-        self.log_phi_fn = log_phi
-        self.bias = real("bias", bias)
+        self.log_phi_fn = function("log_phi", log_phi)
+        self.bias = bias
         self.free_bias = free_bias
         self.constant = real("constant", constant, minimum=0.0)
-        self.features = tuple(real("features", feature) for feature in features)
+        self.features = tuple(numbers("features", features).ravel().tolist())
 
     def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.log_phi_fn(argument)

@@ -67,8 +67,9 @@ def nested(record: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in record.items():
         head, _, tail = name.rpartition("_")
-        if name in _GROUPS:
-            fields.setdefault(_GROUPS[name], {})[name] = value
+        group = _GROUPS.get(name, _GROUPS.get(name.partition("_")[0]))  # of `M_0_1`, that of `M`
+        if group:
+            fields.setdefault(group, {})[name] = value
         elif head == "ridge":
             fields.setdefault(head, {})[tail] = value
         elif "V_k" in record and tail == "error" and head in record and head != "test_risk":

@@ -7,11 +7,11 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from .._check import finite, of_type, prng_key, real, refuse, shown, whole
+from .._check import numbers, of_type, prng_key, real, refuse, shown, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..population.overlaps import Overlaps, overlaps_of, swapped, vectors_of
-from ..population.risk import check_problem
+from ..population.plan import check_problem
 from ..tasks import AbstractTask
 from .state import Problem
 
@@ -89,8 +89,8 @@ def gradient_flow(
     of_type("start", start, Overlaps, "of type Overlaps, such as aligned(0.1)")
     if np.ndim(start.M) > 3:
         raise refuse("start", f"(M of shape {np.shape(start.M)})", "a start, or one batch of them")
-    allowed = "finite, ≥ 0 and ascending"
-    read = np.atleast_1d(finite("times", times, allowed))
+    allowed = "numbers, ≥ 0 and ascending"
+    read = np.atleast_1d(numbers("times", times, allowed))
     if read.ndim != 1 or not read.size or read[0] < 0 or np.any(np.diff(read) <= 0):
         raise refuse("times", shown(times), allowed)
     settings = Settings(

@@ -15,8 +15,8 @@ from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.minimum import Minimum, population_minimum
 from ..population.overlaps import Overlaps, swapped
-from ..population.plan import SHARPEST
-from ..population.risk import check_problem, extrapolate
+from ..population.plan import SHARPEST, check_problem
+from ..population.risk import extrapolate
 from ..tasks import AbstractTask
 from .flow import random_starts
 from .state import FEW_REACHES, SMOOTHING, Problem, gradients_at

@@ -15,10 +15,10 @@ from jaxtyping import Array, Float
 from .._results import ErrorKind, Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
+from ..numerics.quadrature import ROUNDING
 from ..population.engines import AbstractEngine
 from ..population.overlaps import Overlaps, overlaps_of, vectors_of
 from ..population.plan import SHARPEST, is_exact, light_plan, plan, steepest
-from ..population.risk import ROUNDING
 from ..tasks import AbstractTask
 
 # Lengths of keys that plans are made for, each at a higher price than the one before. A longer key leaves the domain.

@@ -18,7 +18,7 @@ from .._check import of_type, real, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
-from ..numerics.qmc import across
+from ..numerics.qmc import mean_estimate
 from ..population.overlaps import Overlaps
 from ..population.plan import light_plan
 from ..tasks import AbstractTask
@@ -260,7 +260,7 @@ class Problem(Averages):
         slope = (values[1:] - values[0]) / np.diag(nearby[1:] - x)
         if risks.ndim == 1:
             return Estimate(float(values[0]), 0.0, ErrorKind.STANDARD), slope
-        return across(risks[0]), slope
+        return mean_estimate(risks[0]), slope
 
     def _with_jumps(self, found: FixedPointSolution) -> tuple[FixedPointSolution, float]:
         """The same with samples that jump between minima in the derivative of the map, and their share of it.

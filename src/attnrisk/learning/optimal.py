@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from .._check import finite, real, refuse, shown, whole
+from .._check import numbers, real, refuse, shown, whole
 from .._results import ErrorKind, Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
@@ -166,7 +166,7 @@ def state_evolution(
     """
     task, alpha = optimisable(task), float(real("alpha", alpha, above=0.0))
     steps, allowed = whole("steps", steps, 1, 10**6), "two overlaps ≥ 0 and < 1"
-    overlaps = finite("start", start, allowed)
+    overlaps = numbers("start", start, allowed)
     if overlaps.shape != (2,) or not np.all((overlaps >= 0) & (overlaps < 1)):
         raise refuse("start", shown(start), allowed)
     points = draw(task, seed)

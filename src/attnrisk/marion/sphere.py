@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import finite, is_traced, prng_key, refuse, whole
+from .._check import is_traced, numbers, prng_key, refuse, whole
 from ..numerics.linalg import ratio
 from ..population.overlaps import Overlaps
 
@@ -25,7 +25,7 @@ _UNIT = 1e-9  # how far from one a norm may be: rounding, in vectors that a user
 def _as_vectors(name: str, given: Any) -> Array:
     if is_traced(given):
         return given
-    return jnp.asarray(finite(name, given, "unit vectors, of shape (repeats, coordinates)"))
+    return jnp.asarray(numbers(name, given, "unit vectors, of shape (repeats, coordinates)"))
 
 
 class UnitPair(eqx.Module):

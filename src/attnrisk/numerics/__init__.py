@@ -1,1 +1,1 @@
-"""Quadrature that knows nothing about attention: panels, Gaussian integrals, a Laplace transform, Sobol points."""
+"""Numerical methods that know nothing about attention: quadrature, minimisers, Sobol points, small linear algebra."""

@@ -1,7 +1,7 @@
 """Small dense linear algebra written out, for batches of matrices of a few rows.
 
-Not LAPACK: where two threads call jaxlib's batched LAPACK at a time on a machine with two cores, both wait for ever
-(jaxlib 0.10; `tests/numerics/test_linalg.py` has the reproduction).
+Not LAPACK: where two threads call the batched LAPACK of jaxlib 0.10 at a time on a machine with two cores, both may
+wait for ever.
 """
 
 from typing import Any

@@ -17,14 +17,14 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
+from .quadrature import normal_density
+
 # In units of the noise: the trapezoid rule errs by e^{-π²/step} for a Gumbel law, and by far less for a Gaussian.
 _STEP = 0.6
 # F(−6) is 1e-9, and the largest of L Gumbel variables exceeds 18 with probability L e^{-18}.
 _BELOW, _ABOVE = 6.0, 18.0
 _NODES = round((_BELOW + _ABOVE) / _STEP) + 1
-_FARTHEST = (
-    36.0  # this far below the largest a token has a probability under e^{-35}: it is kept there
-)
+_FARTHEST = 36.0  # so far below the largest a token has a probability under e^{-35}
 _PHASES = 16  # of the table in one step; the slope of the cubic between them is right to 1e-6
 _COLUMNS = _NODES + round(_FARTHEST / _STEP) + 1
 
@@ -62,12 +62,12 @@ def _over_gumbel(gaussian: Array, gumbel: Array, x: Array) -> tuple[Array, Array
     """Cdf and density from the Gaussian law smeared by the Gumbel one."""
     mass = _GUMBEL_STEP * np.exp(-_GUMBEL_NODES - np.exp(-_GUMBEL_NODES))
     z = (x - gumbel * _GUMBEL_NODES) / gaussian
-    return ndtr(z) @ mass, jnp.exp(-0.5 * z**2) @ mass / (np.sqrt(2 * np.pi) * gaussian)
+    return ndtr(z) @ mass, normal_density(z) @ mass / gaussian
 
 
 def _over_normal(gaussian: Array, gumbel: Array, x: Array) -> tuple[Array, Array]:
     """The same from the Gumbel law smeared by the Gaussian one."""
-    mass = _NORMAL_STEP * np.exp(-0.5 * _NORMAL_NODES**2) / np.sqrt(2 * np.pi)
+    mass = _NORMAL_STEP * normal_density(_NORMAL_NODES)
     z = jnp.exp(-(x - gaussian * _NORMAL_NODES) / gumbel)
     cdf = jnp.exp(-z)
     return cdf @ mass, (z * cdf) @ mass / gumbel
@@ -94,8 +94,8 @@ def _interpolate(table: NoiseTable, gap: Array) -> tuple[Float[Array, " x"], Flo
     corner = row.astype(int), column.astype(int)
     (left, right), slopes = (jax.lax.dynamic_slice(part, corner, (2, _NODES)) for part in table)
     t, width = phase - row, _STEP / _PHASES
-    rise, bend = right - left, width * slopes
-    quadratic = 3.0 * rise - 2.0 * bend[0] - bend[1]
-    cubic = bend[0] + bend[1] - 2.0 * rise
-    value = left + t * (bend[0] + t * (quadratic + t * cubic))
-    return value, (bend[0] + t * (2.0 * quadratic + 3.0 * t * cubic)) / width
+    rise, (start, end) = right - left, width * slopes
+    quadratic = 3.0 * rise - 2.0 * start - end
+    cubic = start + end - 2.0 * rise
+    value = left + t * (start + t * (quadratic + t * cubic))
+    return value, (start + t * (2.0 * quadratic + 3.0 * t * cubic)) / width

@@ -1,10 +1,11 @@
 """Scrambled Sobol points: several independent randomisations, so that every mean carries a standard error."""
 
 from functools import lru_cache
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from .._results import ErrorKind, Estimate
 
@@ -22,7 +23,10 @@ def sobol(dimension: int, log2_points: int, randomisations: int, seed: int) -> n
     return np.clip(np.stack(points), 1e-16, 1 - 1e-16)
 
 
-def across(replicates: Float[Array, " r"]) -> Estimate:
+def mean_estimate(replicates: Any) -> Estimate:
     """The mean over randomisations and its standard error."""
-    error = jnp.std(replicates, ddof=1) / np.sqrt(replicates.size)
-    return Estimate(jnp.mean(replicates), error, ErrorKind.STANDARD)
+    traced = isinstance(replicates, jax.core.Tracer)
+    xp: Any = jnp if traced else np
+    values = replicates if traced else np.asarray(replicates)
+    error = xp.std(values, ddof=1) / np.sqrt(values.size)
+    return Estimate(xp.mean(values), error, ErrorKind.STANDARD)

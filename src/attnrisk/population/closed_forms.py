@@ -9,77 +9,94 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import check_double_precision, refuse
+from .._check import refuse
 from .._results import Estimate
-from ..attention import AbstractAttention, Softmax
+from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
-from ..numerics.gaussian import bulk, equal_steps
-from ..numerics.laplace import one_token
-from ..numerics.rules import AbstractRule, panels
+from ..numerics.quadrature import (
+    AbstractRule,
+    bulk,
+    estimate_from,
+    integrate_token,
+    log_complement,
+    normal_density,
+    panels,
+    trapezoid,
+)
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, LengthLaw
 from .bayes import bayes_risk, location_missed
-from .plan import ORDERS, SHARPEST, by_kind, is_exact, relevance
-from .risk import compared
+from .plan import ORDERS, SHARPEST, SOFTMAX, by_kind, check_problem, is_exact, relevance
 
+_ROUNDING = 1e-14  # of a formula
 _STEP, _TAIL = 0.1, 40.0  # in log(−log p); beyond the tail nothing is left in double precision
 _FINENESS = 1.6, 2.0
 _GUMBEL_STEPS = 0.32, 0.26
 _AT_A_TIME = 512  # nodes whose one-token integrals are held in memory together
 
 
-def linear_risk(task: AbstractTask) -> float:
+def linear_risk(task: AbstractTask) -> Estimate:
     """The least risk of linear attention `1 + χ`."""
     _check_spread(task)
     risks: dict[Any, Any] = {AbstractPlanted: _planted_linear, AbstractSelected: _selected_linear}
-    return by_kind(risks, task, "this formula")(task)
+    risk, error = by_kind(risks, task, "this formula")(task)
+    return Estimate(float(task.noise**2) + risk, error + _ROUNDING)
 
 
-def _planted_linear(task: AbstractPlanted) -> float:
+def _planted_linear(task: AbstractPlanted) -> tuple[float, float]:
     mean_length = float(task.length.mean())
     if mean_length == 1:
-        return float(task.noise**2)
-    precision = 1 + 1 / (mean_length - 1) + float(task.shift) ** 2 / mean_length
-    return float(task.noise**2) + 1 / precision
+        return 0.0, 0.0
+    return 1 / (1 + 1 / (mean_length - 1) + float(task.shift) ** 2 / mean_length), 0.0
 
 
-def _selected_linear(task: AbstractSelected) -> float:
-    explained = (1 + mean_relevant_field(task) ** 2) / float(task.length.mean())
-    return float(task.noise**2) + 1 - explained
+def _selected_linear(task: AbstractSelected) -> tuple[float, float]:
+    field, mean_length = mean_relevant_field(task), float(task.length.mean())
+    risk = 1 - (1 + field.value**2) / mean_length
+    return risk, 2 * field.value * field.error / mean_length
 
 
-def linear_scale(task: AbstractTask) -> float:
+def linear_scale(task: AbstractTask) -> Estimate:
     """The `m_kk` at which linear attention reaches its least risk."""
-    mean_length = float(task.length.mean())
+    field, mean_length = mean_relevant_field(task), float(task.length.mean())
     shares: dict[Any, float] = {
         AbstractPlanted: (mean_length - 1) / mean_length,
         AbstractSelected: 1.0,
     }
-    return by_kind(shares, task, "this formula") * mean_relevant_field(task)
+    share = by_kind(shares, task, "this formula")
+    return Estimate(share * field.value, share * field.error)
 
 
-def mean_relevant_field(task: AbstractTask) -> float:
+def mean_relevant_field(task: AbstractTask) -> Estimate:
     """`E[χ*_ε]`, the mean teacher field of the relevant token, averaged over lengths."""
-    fields: dict[Any, Any] = {
-        AbstractPlanted: lambda task: float(task.shift),
-        AbstractSelected: _selected_field,
-    }
+    check_problem(task, known=True)
+    fields: dict[Any, Any] = {AbstractPlanted: _planted_field, AbstractSelected: _selected_field}
     return by_kind(fields, task, "this formula")(task)
 
 
-def _selected_field(task: AbstractSelected) -> float:
+def _planted_field(task: AbstractPlanted) -> Estimate:
+    return Estimate(float(task.shift), 0.0)
+
+
+def _selected_field(task: AbstractSelected) -> Estimate:
     """By Stein's lemma `ν (1 − E[Σp²])`."""
     if math.isinf(task.sharpness):
         return mean_of_largest(task.length)
-    return float(task.sharpness) * float(location_missed(task))
+    sharpness, missed = float(task.sharpness), location_missed(task)
+    return Estimate(sharpness * missed.value, sharpness * missed.error)
 
 
-def mean_of_largest(law: LengthLaw) -> float:
+def mean_of_largest(law: LengthLaw) -> Estimate:
     """The mean of the largest of `L` standard Gaussians, averaged over `L`."""
     from scipy.special import ndtri
 
-    y, weights = _below(law, _STEP)
-    x = np.where(y < 0.5, -ndtri(-np.expm1(-y)), ndtri(np.exp(-y)))
-    return float(weights @ (x * law.powers(-y, 1, drop=0)))
+    law = LengthLaw(law)
+
+    def by_steps(step: float) -> float:
+        y, weights = _below(law, step)
+        x = np.where(y < 0.5, -ndtri(-np.expm1(-y)), ndtri(np.exp(-y)))
+        return float(weights @ (x * law.powers(-y, 1, drop=0)))
+
+    return estimate_from(by_steps(1.5 * _STEP), by_steps(_STEP))
 
 
 def _below(law: LengthLaw, step: float) -> tuple[np.ndarray, np.ndarray]:
@@ -124,7 +141,7 @@ def _planted_floor(task: AbstractPlanted) -> Estimate:
         x, weights = rule.for_function((0.0,), mean, shift)
         return float(weights @ (1.0 / (1.0 + jnp.exp(-(mean + shift * x)))))
 
-    return compared(*map(at, ORDERS))
+    return estimate_from(*map(at, ORDERS))
 
 
 def _selected_floor(task: AbstractSelected) -> Estimate:
@@ -137,19 +154,19 @@ def _selected_floor(task: AbstractSelected) -> Estimate:
 
     def by_steps(fineness: float) -> float:
         sharp = max(sharpness, math.sqrt(2.0 * math.log(float(law.longest))), 1.0)
-        x, mass = equal_steps(0.5 / fineness / sharp, float(law.longest))
-        return 1.0 - float(mass @ relevance(task, x, fineness) ** 2) / mean_length
+        grid = trapezoid(sharp, (1.0, float(law.longest)), fineness)
+        return 1.0 - float(grid.mass @ relevance(task, grid.x, fineness) ** 2) / mean_length
 
     def by_gumbel(step: float) -> float:
         x, ratio = _sharp_relevance(task, step)
-        mass = (x[1] - x[0]) * np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
+        mass = (x[1] - x[0]) * normal_density(x)
         return 1.0 - float(mass @ ratio**2) / mean_length
 
     if math.isinf(sharpness):
-        return compared(hard(1.5 * _STEP), hard(_STEP))
+        return estimate_from(hard(1.5 * _STEP), hard(_STEP))
     if sharpness <= SHARPEST:
-        return compared(*map(by_steps, _FINENESS))
-    return compared(*map(by_gumbel, _GUMBEL_STEPS))
+        return estimate_from(*map(by_steps, _FINENESS))
+    return estimate_from(*map(by_gumbel, _GUMBEL_STEPS))
 
 
 def _sharp_relevance(task: AbstractSelected, step: float) -> tuple[np.ndarray, np.ndarray]:
@@ -172,13 +189,14 @@ def _sharp_relevance(task: AbstractSelected, step: float) -> tuple[np.ndarray, n
 @eqx.filter_jit
 def _log_kept(rule: AbstractRule, sharpness: Array, u: Float[Array, " u"]) -> Array:
     def some(u: Array) -> Array:
-        return one_token(Softmax(), 0.0, sharpness, u, rule, 0).log_kept
+        lost, _, _ = integrate_token(SOFTMAX, 0, 0.0, sharpness, u, rule)
+        return log_complement(lost[0])
 
     padded = jnp.pad(u, (0, -u.size % _AT_A_TIME), mode="edge")
     return jax.lax.map(some, padded.reshape(-1, _AT_A_TIME)).ravel()[: u.size]
 
 
 def _check_spread(task: AbstractTask) -> None:
-    check_double_precision()
-    if isinstance(task, AbstractTask) and task.spread != 1.0:
+    check_problem(task, known=True)
+    if task.spread != 1.0:
         raise refuse("spread", f"{task.spread:g}", "1 for this formula")

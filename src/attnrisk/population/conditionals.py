@@ -26,13 +26,13 @@ class Conditional(NamedTuple):
 
     def expect_square(self, moments: Float[Array, "k ..."]) -> Array:
         """`E[F z²]` from `E[F]`, `E[F x]`, `E[F x²]`."""
-        bent = 2.0 * self.value * moments[1] + self.slope * moments[2]
-        return (self.value**2 + self.variance) * moments[0] + self.slope * bent
+        with_slope = 2.0 * self.value * moments[1] + self.slope * moments[2]
+        return (self.value**2 + self.variance) * moments[0] + self.slope * with_slope
 
     def expect_product(self, moments: Float[Array, "k ..."]) -> Array:
         """`E[F z z*]` from the same."""
-        bent = self.value * moments[1] + self.slope * moments[2]
-        return self.covariance * moments[0] + self.label_slope * bent
+        with_slope = self.value * moments[1] + self.slope * moments[2]
+        return self.covariance * moments[0] + self.label_slope * with_slope
 
 
 def given_score(overlaps: Overlaps, shift: Any = 0.0, spread: Any = 1.0) -> Conditional:

@@ -3,7 +3,7 @@
 import math
 
 from .._check import refuse
-from .._results import Estimate, Result
+from .._results import Result
 from ..attention import Linear, Softmax
 from ..tasks import AbstractTask
 from .bayes import bayes_risk
@@ -11,16 +11,15 @@ from .closed_forms import linear_risk, linear_scale, mean_relevant_field
 from .minimum import Minimum
 from .overlaps import aligned
 
-_ROUNDING = 1e-14  # of a formula
 _LONGEST = 1e3  # the key that is reported where only ever longer ones attain the risk
 
 
 def linear_minimum(task: AbstractTask) -> Minimum:
     """That of linear attention `1 + χ`: at the best `v` the risk is `E[y²] − m_vv A` with `A = E[σ_ε]`."""
-    risk, m_kk = linear_risk(task), linear_scale(task)
-    found = 1.0 + m_kk * mean_relevant_field(task)
-    m_vv = (float(task.label_variance) - risk) / found
-    return Minimum(Estimate(risk, _ROUNDING), aligned(m_kk, m_vv), Linear())
+    risk, m_kk = linear_risk(task), float(linear_scale(task))
+    found = 1.0 + m_kk * float(mean_relevant_field(task))
+    m_vv = (float(task.label_variance) - float(risk)) / found
+    return Minimum(risk, aligned(m_kk, m_vv), Linear())
 
 
 def softmax_minimum(task: AbstractTask) -> Minimum:

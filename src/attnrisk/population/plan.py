@@ -7,23 +7,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from .._check import refuse
+from .._check import check_double_precision, refuse
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel, Softmax
-from ..numerics.gaussian import bulk, equal_steps, grades_for
-from ..numerics.laplace import log_complement, transforms_at
-from ..numerics.qmc import across
-from ..numerics.rules import (
-    TransitionPanels,
-    Trapezoid,
-    panels,
-    rare_for,
-    rounded_up,
-    transform_range,
-    trapezoid,
-    window_for,
-)
+from ..numerics.qmc import mean_estimate
+from ..numerics.quadrature import log_complement, panels, transforms_at, trapezoid
 from ..tasks import (
     AbstractNeedle,
     AbstractPlanted,
@@ -53,10 +43,13 @@ SHARPEST, STEEPEST = 16.0, 32.0
 _PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 _BLURRED = 4.0  # below this ratio of slope to noise, a kink of the kernel is smooth in the field
 _LONGEST = 1e3  # of k, where nothing else limits it
+# An exponential kernel does best about as sharp as the teacher: the least of these that is longer by this factor.
+_EXPONENTIAL_REACHES, _SHARPER = (4.0, 8.0), 1.5
 # Of a search: light rules right to 10^-13 or so, and the second with steps and windows wider by this factor.
 _SEARCH_FINENESS, _WIDENED = 1.6, 1.07
 _ROUGH_ORDER = 5  # of panels, where an integral takes seconds
 _SEARCHED_RANDOMISATIONS = 4
+SOFTMAX = Softmax()
 
 
 class Range(NamedTuple):
@@ -71,10 +64,39 @@ class Range(NamedTuple):
 
 class Method(NamedTuple):
     """How engines for a kind of task and attention are built: with panels of an order, which serve any attention; and
-    light ones, for analytic attentions (`fineness`; `widened` for another rule of the same shape)."""
+    light ones, for analytic attentions (`fineness`; `widened` for another rule of the same shape).
+
+    `reaches` are the lengths of `k` along `k*` up to which a minimum is searched, each range at a higher cost than the
+    one before. Before them comes `kink_reach` for an attention with a kink, and `smooth_reach` for others. Light rules
+    serve up to `light_reach`.
+    """
 
     with_panels: Callable[[Any, Any, Range, int], AbstractEngine]
     light: Callable[[Any, Any, Range, float, float], AbstractEngine]
+    reaches: tuple[float, ...] = (_LONGEST,)
+    kink_reach: float | None = None
+    smooth_reach: float | None = None
+    light_reach: float = SHARPEST
+
+
+def check_problem(
+    task: Any, attention: Any = SOFTMAX, one_head: bool = False, known: bool = False
+) -> None:
+    """Refuse what is no task or no attention, and to compute in single precision.
+
+    With `one_head`, refuse several key vectors or features; where numbers must be `known`, a traced task.
+    """
+    check_double_precision()
+    if not isinstance(task, AbstractTask):
+        raise refuse("task", repr(task), "a task, such as SpikedSLR(nu=5.0, length=10)")
+    if not isinstance(attention, AbstractAttention):
+        raise refuse("attention", repr(attention), "an attention, such as Softmax()")
+    if one_head and attention.keys != 1:
+        raise refuse("attention", f"(with {attention.keys} keys)", "one of a single key vector")
+    if one_head and task.features != 1:
+        raise refuse("task", f"(with {task.features} features)", "one of a single feature")
+    if known and any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(task)):
+        raise refuse("task", "(traced by jit, grad or vmap)", "made of known numbers here")
 
 
 def plan(
@@ -88,7 +110,7 @@ def plan(
     randomisations: int = RANDOMISATIONS,
 ) -> AbstractEngine:
     """An engine of full accuracy for scores of this `Range`, whose noise is known; by default for `k` along `k*`."""
-    method = _method(task, attention)
+    method = find_method(task, attention)
     if method is None:
         kind = SobolScores if isinstance(task, AbstractNeedle) else SobolFields
         if isinstance(task, AbstractWeighted):
@@ -111,7 +133,7 @@ def light_plan(
 
     For random points there is none, and they are those of `plan`.
     """
-    method, within = _method(task, attention), Range(scale, noise, slope)
+    method, within = find_method(task, attention), Range(scale, noise, slope)
     if method is None:
         return plan(task, attention, scale)
     if not attention.analytic:
@@ -120,9 +142,17 @@ def light_plan(
     return method.light(task, attention, within, fineness, widened)
 
 
+def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
+    """The exact method for a task and an attention; `None` where only random points serve."""
+    for (task_kind, attention_kind), method in _EXACT.items():
+        if isinstance(task, task_kind) and isinstance(attention, attention_kind):
+            return method
+    return None
+
+
 def is_exact(task: AbstractTask, attention: AbstractAttention) -> bool:
     """Whether the risk comes from deterministic quadrature rather than from random points."""
-    return _method(task, attention) is not None
+    return find_method(task, attention) is not None
 
 
 def by_kind(table: Mapping[Any, Any], task: Any, asked: str) -> Any:
@@ -130,8 +160,7 @@ def by_kind(table: Mapping[Any, Any], task: Any, asked: str) -> Any:
     for kind, entry in table.items():
         if isinstance(task, kind):
             return entry
-    given = task.name if isinstance(task, AbstractTask) else repr(task)
-    raise refuse("task", given, f"planted (spiked) or selected (max) where {asked} is asked")
+    raise refuse("task", task.name, f"planted (spiked) or selected (max) where {asked} is asked")
 
 
 def steepest(task: AbstractTask, attention: AbstractAttention, aligned: bool) -> float:
@@ -141,119 +170,97 @@ def steepest(task: AbstractTask, attention: AbstractAttention, aligned: bool) ->
     return SHARPEST if tabulated and not beyond_tables else math.inf
 
 
-def reaches(task: AbstractTask, attention: AbstractAttention) -> tuple[float, ...]:
-    """Lengths of `k` along `k*` up to which a minimum is searched, each range at a higher cost than the one before.
-
-    An exponential kernel does best about as sharp as the teacher, others are sharper.
-    """
-    first: tuple[float, ...] = ()
-    if not attention.analytic:
-        first = (4.0,) if isinstance(task, AbstractSelected) else (8.0,)
-    elif isinstance(attention, AbstractKernel) and attention.exponential:
-        first = tuple(reach for reach in (4.0, 8.0) if reach >= 1.5 * float(task.strength))[:1]
-    match task, attention:
-        case AbstractPlanted(), AbstractKernel():
-            return (*first, SHARPEST, _LONGEST)
-        case AbstractPlanted(), AbstractElementwise():
-            return SHARPEST, _LONGEST
-        case AbstractSelected(), AbstractKernel():
-            return (*first, SHARPEST, STEEPEST, _LONGEST)
-        case AbstractSelected(), AbstractElementwise():
-            return (SHARPEST,)
-    return (_LONGEST,)
-
-
 class SearchPlan(NamedTuple):
-    """An engine to search a minimum with, and another whose distance is the error; `value` is the index of the one
-    whose value is reported."""
+    """An engine to search a minimum with up to a length `reach` of `k`, and another whose distance is the error.
+
+    `value` is the index of the one whose value is reported; `last` if there is no longer range.
+    """
 
     engines: tuple[AbstractEngine, AbstractEngine]
     value: int
+    reach: float
+    last: bool
+    exact: bool = True
 
 
 def search_plan(
-    task: AbstractTask, attention: AbstractAttention, reach: float, seed: int, light: bool = True
+    task: AbstractTask, attention: AbstractAttention, stage: int, seed: int, light: bool = True
 ) -> SearchPlan:
-    """For `k` along `k*` up to a length of `reach`; without light rules if they have failed."""
-    if _method(task, attention) is None:
-        searched = plan(task, attention, reach, seed=seed, randomisations=_SEARCHED_RANDOMISATIONS)
-        return SearchPlan((searched, plan(task, attention, reach, seed=seed)), 1)
-    if (
-        light
-        and attention.analytic
-        and reach <= (STEEPEST if isinstance(task, AbstractSelected) else SHARPEST)
-    ):
+    """For `k` along `k*` in one range of lengths after another, by `stage`; without light rules if they have failed."""
+    method = find_method(task, attention)
+    if method is None:
+        few, all_points = (
+            plan(task, attention, _LONGEST, seed=seed, randomisations=randomisations)
+            for randomisations in (_SEARCHED_RANDOMISATIONS, RANDOMISATIONS)
+        )
+        return SearchPlan((few, all_points), 1, _LONGEST, last=True, exact=False)
+    nearest = method.smooth_reach if attention.analytic else method.kink_reach
+    if attention.exponential:
+        sharper = (r for r in _EXPONENTIAL_REACHES if r >= _SHARPER * float(task.strength))
+        nearest = next(sharper, None)
+    reaches = method.reaches if nearest is None else (nearest, *method.reaches)
+    reach, last = reaches[stage], stage == len(reaches) - 1
+    if light and attention.analytic and reach <= method.light_reach:
+        within = Range(reach, 0.0, reach)
         first, second = (
-            light_plan(task, attention, reach, 0.0, reach, _SEARCH_FINENESS, widened)
+            method.light(task, attention, within, _SEARCH_FINENESS, widened)
             for widened in (1.0, _WIDENED)
         )
-        return SearchPlan((first, second), 0)
+        return SearchPlan((first, second), 0, reach, last)
     # Beyond tables an integral takes seconds.
     slow = isinstance(task, AbstractSelected) and reach > STEEPEST and not math.isinf(task.strength)
-    orders = (_ROUGH_ORDER, ORDERS[0]) if slow else ORDERS
-    coarse, fine = (plan(task, attention, reach, order=order) for order in orders)
-    return SearchPlan((coarse, fine), 1)
-
-
-def _method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
-    for (task_kind, attention_kind), method in _EXACT.items():
-        if isinstance(task, task_kind) and isinstance(attention, attention_kind):
-            return method
-    return None
+    coarse, fine = (
+        plan(task, attention, reach, order=order)
+        for order in ((_ROUGH_ORDER, ORDERS[0]) if slow else ORDERS)
+    )
+    return SearchPlan((coarse, fine), 1, reach, last)
 
 
 def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
     """Points for a weighted task by itself, whose weight is refused unless it has mean one."""
     engine = SobolFields(draw_points(SobolFields, task, 1, seed, RANDOMISATIONS))
-    tilt = across(engine.mean_tilt(task)[0])
+    tilt = mean_estimate(engine.mean_tilt(task)[0])
     if not abs(tilt.value - 1.0) <= 6.0 * tilt.error + 1e-6:
         raise refuse("log_weight", f"(E[g] = {tilt})", "the logarithm of a weight with E[g] = 1")
     return engine
 
 
-def _planted_panels(task: AbstractPlanted, attention: Any, within: Range, order: int) -> Any:
-    pinch = _PINCH if isinstance(attention, AbstractKernel) and attention.vanishes else 0
-    scale, longest = within.scale * max(1.0, float(task.spread)), float(task.length.longest)
-    rule = panels(scale, longest, order, pinch)
-    return (
-        PlantedKernel(rule) if isinstance(attention, AbstractKernel) else PlantedElementwise(rule)
-    )
-
-
-def _kernel_trapezoid(
-    task: AbstractTask,
-    attention: AbstractKernel,
-    scale: float,
-    shift: float,
-    fineness: float,
-    widened: float,
-) -> Trapezoid:
-    """Equal steps for a kernel of scores of deviation up to `scale`, the relevant one moved by up to `shift`.
-
-    Its transform has as many nodes as the longest range of `log φ` takes: that of an exponential kernel if the bias is
-    free, which may make it one.
-    """
-    lengths = float(task.length.lengths[0]), float(task.length.longest)
-    window, rare = window_for(fineness), rare_for(lengths[0], fineness)
-    kernel, bias = (Softmax(), 0.0) if attention.free_bias else (attention, attention.bias)
-    tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
-    low, top = transform_range(kernel, tokens, lengths[1], window, rare)
-    return trapezoid(scale, float(top - low), lengths, fineness, widened)
+def _planted_kernel_panels(
+    task: AbstractPlanted, attention: AbstractKernel, within: Range, order: int
+) -> PlantedKernel:
+    pinch = _PINCH if attention.vanishes else 0
+    scale = within.scale * max(1.0, float(task.spread))
+    return PlantedKernel(panels(scale, float(task.length.longest), order, pinch))
 
 
 def _planted_kernel_light(
     task: AbstractPlanted, attention: AbstractKernel, within: Range, fineness: float, widened: float
 ) -> PlantedKernel:
-    shift = within.scale * rounded_up(float(task.shift))
+    """Equal steps; the transform has as many nodes as the longest range of `log φ` takes."""
+    scale, shift = within.scale * max(1.0, float(task.spread)), within.scale * float(task.shift)
+    # A free bias may make any kernel exponential.
+    kernel, bias = (SOFTMAX, 0.0) if attention.free_bias else (attention, attention.bias)
+    tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
+    lengths = float(task.length.lengths[0]), float(task.length.longest)
+    return PlantedKernel(trapezoid(scale, lengths, fineness, widened, kernel, tokens))
+
+
+def _planted_elementwise_panels(
+    task: AbstractPlanted, attention: AbstractElementwise, within: Range, order: int
+) -> PlantedElementwise:
     scale = within.scale * max(1.0, float(task.spread))
-    return PlantedKernel(_kernel_trapezoid(task, attention, scale, shift, fineness, widened))
+    return PlantedElementwise(panels(scale, float(task.length.longest), order))
 
 
 def _planted_elementwise_light(
-    task: AbstractPlanted, attention: Any, within: Range, fineness: float, widened: float
+    task: AbstractPlanted,
+    attention: AbstractElementwise,
+    within: Range,
+    fineness: float,
+    widened: float,
 ) -> PlantedElementwise:
     scale = within.scale * max(1.0, float(task.spread))
-    return PlantedElementwise(trapezoid(scale, 0.0, fineness=fineness, widened=widened))
+    return PlantedElementwise(trapezoid(scale, fineness=fineness, widened=widened))
 
 
 def _selected_kernel_panels(
@@ -263,10 +270,7 @@ def _selected_kernel_panels(
     pinch = _PINCH if attention.vanishes else 0
     rule = panels(within.scale, longest, order, pinch, transform_cells=2)
     if within.noise == 0.0 and within.slope > STEEPEST:
-        edges, transform_edges = bulk(longest), bulk(longest, 2)
-        grades = grades_for(edges[-1] * within.scale)
-        sharp = TransitionPanels(edges, transform_edges, order, grades, pinch)
-        return SharpSelectedKernel(sharp, hard=math.isinf(sharpness))
+        return SharpSelectedKernel(rule, hard=math.isinf(sharpness))
     blur = within.slope / within.least_noise if within.least_noise > 0 else math.inf
     needed = within.slope / max(1.0, within.least_noise)
     pinch_growth = 0.0
@@ -287,9 +291,12 @@ def _selected_kernel_light(
     fineness: float,
     widened: float,
 ) -> SelectedKernel:
-    longest, sharpness = int(task.length.longest), float(task.sharpness)
-    rule = _kernel_trapezoid(task, attention, within.scale, 0.0, fineness, widened)
-    noise_rule = trapezoid(within.noise, 0.0, fineness=fineness, widened=widened)
+    lengths = float(task.length.lengths[0]), float(task.length.longest)
+    kernel, bias = (SOFTMAX, 0.0) if attention.free_bias else (attention, attention.bias)
+    tokens = [(bias, within.scale)]
+    rule = trapezoid(within.scale, lengths, fineness, widened, kernel, tokens)
+    noise_rule = trapezoid(within.noise, fineness=fineness, widened=widened)
+    sharpness, longest = float(task.sharpness), int(task.length.longest)
     table = light_selection(sharpness, longest, within.slope, fineness, widened)
     return SelectedKernel(rule, noise_rule, table)
 
@@ -312,15 +319,15 @@ def _selected_elementwise_light(
     widened: float,
 ) -> SelectedElementwise:
     longest, sharpness = float(task.length.longest), float(task.sharpness)
-    rule = trapezoid(within.scale, 0.0, fineness=fineness, widened=widened)
+    rule = trapezoid(within.scale, fineness=fineness, widened=widened)
     if SHARPEST < sharpness < math.inf:
         table = light_selection(sharpness, int(longest), within.slope, fineness, widened)
         return SelectedElementwise(rule, table.fields, table.relevant(task.length), table.mass)
     # The largest of many fields has a law of width 1/√(2 log L), which equal steps have to resolve.
     sharp = max(within.slope, math.sqrt(2.0 * math.log(longest)) / 1.5)
-    x, mass = equal_steps(0.5 / fineness / max(sharp, 1.0), longest)
-    x, mass = widened * x, widened * mass * np.exp(-0.5 * x**2 * (widened**2 - 1.0))
-    return SelectedElementwise(rule, x, mass * relevance(task, x, fineness), mass)
+    grid = trapezoid(sharp, (1.0, longest), fineness, widened)
+    relevant = grid.mass * relevance(task, grid.x, fineness)
+    return SelectedElementwise(rule, grid.x, relevant, grid.mass)
 
 
 def relevance(task: AbstractSelected, x: np.ndarray, fineness: float) -> np.ndarray:
@@ -330,13 +337,13 @@ def relevance(task: AbstractSelected, x: np.ndarray, fineness: float) -> np.ndar
         tail = 0.5 * np.array([math.erfc(abs(each) / math.sqrt(2.0)) for each in x.tolist()])
         log_below = np.where(x > 0, np.log1p(-tail), np.log(tail))
         return np.asarray(task.length.powers(log_below, 1, drop=0))
-    window = window_for(fineness) * sharpness
-    rule = trapezoid(sharpness, 2.0 * window + math.log(longest), (1.0, longest), fineness)
-    u, du = rule.between(-window - rule.before, window + np.log(longest))
-    lost, _, _ = transforms_at(_EXPONENTIAL, sharpness * rule.x, u[:, None])
-    _, first, _ = transforms_at(_EXPONENTIAL, sharpness * x, u[:, None])
+    tokens = [(0.0, sharpness)]
+    rule = trapezoid(sharpness, (1.0, longest), fineness, kernel=SOFTMAX, tokens=tokens)
+    u, du = rule.for_transform(SOFTMAX, tokens, longest)
+    lost, _, _ = transforms_at(SOFTMAX, sharpness * rule.x, u[:, None])
+    _, first, _ = transforms_at(SOFTMAX, sharpness * x, u[:, None])
     kept = task.length.powers(log_complement(lost @ rule.mass), 1, drop=0)
-    return (du * np.asarray(kept)) @ first
+    return np.asarray((du * np.asarray(kept)) @ first)
 
 
 def _cells(slope: float) -> int:
@@ -344,12 +351,25 @@ def _cells(slope: float) -> int:
     return 2 ** (math.ceil(min(max(slope, 1.0), STEEPEST) / 2) - 1).bit_length()
 
 
-_EXPONENTIAL = Softmax()
 _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
-    (AbstractPlanted, AbstractKernel): Method(_planted_panels, _planted_kernel_light),
-    (AbstractPlanted, AbstractElementwise): Method(_planted_panels, _planted_elementwise_light),
-    (AbstractSelected, AbstractKernel): Method(_selected_kernel_panels, _selected_kernel_light),
+    (AbstractPlanted, AbstractKernel): Method(
+        _planted_kernel_panels, _planted_kernel_light, (SHARPEST, _LONGEST), kink_reach=8.0
+    ),
+    (AbstractPlanted, AbstractElementwise): Method(
+        _planted_elementwise_panels, _planted_elementwise_light, (SHARPEST, _LONGEST)
+    ),
+    (AbstractSelected, AbstractKernel): Method(
+        _selected_kernel_panels,
+        _selected_kernel_light,
+        (SHARPEST, STEEPEST, _LONGEST),
+        kink_reach=4.0,
+        smooth_reach=8.0,
+        light_reach=STEEPEST,
+    ),
     (AbstractSelected, AbstractElementwise): Method(
-        _selected_elementwise_panels, _selected_elementwise_light
+        _selected_elementwise_panels,
+        _selected_elementwise_light,
+        (SHARPEST,),
+        light_reach=STEEPEST,
     ),
 }

@@ -7,19 +7,18 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from .._check import check_double_precision, is_traced, refuse
+from .._check import is_traced, refuse
 from .._results import Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
-from ..numerics.qmc import across
+from ..numerics.qmc import mean_estimate
+from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractTask
 from .engines import AbstractEngine
 from .overlaps import Overlaps
-from .plan import ORDERS, is_exact, plan, steepest
+from .plan import ORDERS, check_problem, is_exact, plan, steepest
 
-# The finer rule is far better where convergence is geometric, but little better at a kink.
-_CAUTION = 2.0
-ROUNDING = 4e-15  # of a sum over the nodes of a rule, relative to the largest term
+_CAUTION = 2.0  # towards what the last length of an extrapolation adds
 _ANY_SCALE = 1e3  # of scores, where overlaps are traced by jit or vmap and cannot be looked at
 _LEAST_NOISE = 1e-9  # of scores that are not those of an aligned `k`, or are differentiated
 _MODERATE_SLOPE = 8.0  # of scores on a selected task, likewise
@@ -35,11 +34,12 @@ def population_risk(
     where it is a standard error. `jax.grad` uses the rule for the overlaps at hand. Inside `jit` or `vmap`, where their
     values are not known, planted tasks are exact at any overlaps, selected tasks for `|m_kk| ≤ 8`.
     """
-    check_problem(task, attention)
+    tabulated = steepest(task, attention, aligned=False) < math.inf
+    check_problem(task, attention, known=tabulated)
     _check_overlaps(task, attention, overlaps)
     if not is_exact(task, attention):
         engine = plan(task, attention, _ANY_SCALE, seed=seed)
-        return across(compiled_risk(*as_arrays((engine, task, attention, overlaps))))
+        return mean_estimate(compiled_risk(*as_arrays((engine, task, attention, overlaps))))
     here = jax.lax.stop_gradient(overlaps)  # under `jax.grad` alone these are numbers
     if any(is_traced(leaf) for leaf in jax.tree.leaves(here)):
         return _by_two_orders(task, attention, overlaps, _ANY_SCALE, _LEAST_NOISE, _MODERATE_SLOPE)
@@ -80,7 +80,7 @@ def _by_two_orders(
         a, b = map(float, compiled_profile(*arrays))
         return task.label_variance - 2.0 * overlaps.m_vv * a + overlaps.q_vv * b
 
-    return compared(*map(at, ORDERS))
+    return estimate_from(*map(at, ORDERS))
 
 
 @eqx.filter_jit
@@ -99,23 +99,6 @@ def compiled_profile(
     return engine.profile(task, attention, m_kk)
 
 
-def check_problem(task: Any, attention: Any) -> None:
-    """Refuse what is no task or no attention, and to compute in single precision."""
-    check_double_precision()
-    if not isinstance(task, AbstractTask):
-        raise refuse("task", repr(task), "a task, such as SpikedSLR(nu=5.0, length=10)")
-    if not isinstance(attention, AbstractAttention):
-        raise refuse("attention", repr(attention), "an attention, such as Softmax()")
-
-
-def check_one_head(task: AbstractTask, attention: AbstractAttention) -> None:
-    """Refuse several key vectors or features, where only one of each is searched."""
-    if attention.keys != 1:
-        raise refuse("attention", f"(with {attention.keys} keys)", "one of a single key vector")
-    if task.features != 1:
-        raise refuse("task", f"(with {task.features} features)", "one of a single feature")
-
-
 def _check_overlaps(task: AbstractTask, attention: AbstractAttention, overlaps: Any) -> None:
     if not isinstance(overlaps, Overlaps):
         raise refuse("overlaps", type(overlaps).__name__, "of type Overlaps")
@@ -129,13 +112,6 @@ def is_aligned(overlaps: Overlaps) -> bool:
     """Whether `k` is exactly along `k*`, and `v` has no share in `k*` or `k`."""
     crossed = overlaps.m_kv or overlaps.m_vk or overlaps.q_kv
     return not crossed and bool(abs(overlaps.q_kk - overlaps.m_kk**2) <= 1e-14 * overlaps.q_kk)
-
-
-def compared(coarse: Any, fine: Any) -> Estimate:
-    """The value of the finer rule, with its distance from another as error."""
-    if not is_traced(fine):
-        coarse, fine = float(coarse), float(fine)
-    return Estimate(fine, _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine)))
 
 
 def extrapolate(lengths: np.ndarray, estimates: list[Estimate], target: float) -> Estimate:

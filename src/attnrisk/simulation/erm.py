@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import finite, of_type, prng_key, real, refuse, whole
+from .._check import numbers, of_type, prng_key, real, refuse, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..learning import Ridge
@@ -206,7 +206,7 @@ def check_start(
 ) -> Float[Array, "P D"]:
     """The vectors to start from, refused if they are not those of this attention."""
     allowed = f"{attention.keys + 1} finite vectors of {data.dim} numbers, keys first, v last"
-    vectors = finite(name, start, allowed)
+    vectors = numbers(name, start, allowed)
     if vectors.shape != (attention.keys + 1, data.dim):
         raise refuse(name, f"of shape {vectors.shape}", allowed)
     return jnp.asarray(vectors)

@@ -18,7 +18,7 @@ from .._results import Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
-from ..population.risk import check_problem
+from ..population.plan import check_problem
 from .data import AbstractDataset, check_data
 from .erm import AbstractFit, check_padding, check_start, default_starts, sequence_losses
 

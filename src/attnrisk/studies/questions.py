@@ -23,7 +23,7 @@ from ..learning import (
 )
 from ..learning.erm import LOG2_POINTS
 from ..learning.scope import learnable, optimisable
-from ..numerics.batch import BATCH
+from ..numerics.minimise import BATCH
 from ..population import bayes_risk, elementwise_floor, population_minima, population_minimum
 from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import real, refuse
-from .base import AbstractNeedle
-from .lengths import LengthLaw, as_law
+from .._check import numbers, real, refuse
+from .slr import AbstractNeedle, LengthLaw
 
 
 class FeatureSLR(AbstractNeedle):
@@ -27,19 +26,16 @@ class FeatureSLR(AbstractNeedle):
     noise: Any
 
     def __init__(self, atoms: Any, length: Any, noise: Any = 0.0, weights: Any = None):
-        atoms = np.asarray(atoms, float)
+        atoms = numbers("atoms", atoms)
         if atoms.ndim != 2 or not atoms.size or not np.all(np.isfinite(atoms)):
-            raise refuse(
-                "atoms",
-                f"(of shape {atoms.shape})",
-                "a table of finite shifts, a row for each atom",
-            )
-        weights = (
-            np.full(len(atoms), 1.0 / len(atoms)) if weights is None else np.asarray(weights, float)
-        )
-        if weights.shape != atoms.shape[:1] or np.any(weights < 0) or abs(weights.sum() - 1) > 1e-9:
+            allowed = "a table of finite shifts, a row for each atom"
+            raise refuse("atoms", f"(of shape {atoms.shape})", allowed)
+        equal = np.full(len(atoms), 1.0 / len(atoms))
+        weights = equal if weights is None else numbers("weights", weights)
+        proper = weights.shape == equal.shape and np.all(weights >= 0)
+        if not proper or not abs(weights.sum() - 1) <= 1e-9:
             raise refuse("weights", weights, "a probability for each atom, of sum one")
-        self.atoms, self.weights, self.length = atoms, weights, as_law(length)
+        self.atoms, self.weights, self.length = atoms, weights, LengthLaw(length)
         self.noise = real("noise", noise, minimum=0.0)
 
     @property
@@ -64,8 +60,10 @@ class FeatureSLR(AbstractNeedle):
 
 def one_of_features(nus: Any) -> Float[np.ndarray, "F F"]:
     """Atoms `√ν_f e_f`: the needle carries one of the features, `f` with strength `ν_f`."""
-    strengths = [real("nu", nu, minimum=0.0) for nu in nus]
-    return np.diag(np.sqrt(strengths))
+    strengths = numbers("nu", nus)
+    if strengths.ndim != 1:
+        raise refuse("nu", nus, "a list of strengths, one for each feature")
+    return np.diag(np.sqrt([real("nu", nu, minimum=0.0) for nu in strengths.tolist()]))
 
 
 def flipped(nu: Any) -> Float[np.ndarray, "2 1"]:

@@ -1,11 +1,10 @@
 """What an engine computes: the two correlations that a risk is made of, `E[y²] − 2 E[y σ·z] + E[(σ·z)²]`."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 
-from ..._results import ErrorKind
 from ...attention import AbstractAttention
 from ...tasks import AbstractTask
 from ..overlaps import Overlaps, aligned
@@ -21,11 +20,8 @@ class Correlations(NamedTuple):
 class AbstractEngine(eqx.Module):
     """A method for one kind of task and attention, with its nodes as data: built once by `plan`, then compiled.
 
-    `error_kind` tells what its errors are: the distance of two rules, or the scatter of randomisations, over which the
-    correlations then have an axis.
+    Of random points the correlations have an axis over randomisations.
     """
-
-    error_kind: ClassVar[ErrorKind] = ErrorKind.BOUND
 
     @abstractmethod
     def correlations(self, task: Any, attention: Any, overlaps: Overlaps) -> Correlations:

@@ -7,10 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...attention import AbstractElementwise, AbstractKernel
-from ...numerics.gaussian import moments_by_parts
-from ...numerics.laplace import NARROWEST, OneToken, one_token, transform_nodes
 from ...numerics.linalg import root
-from ...numerics.rules import AbstractRule
+from ...numerics.quadrature import (
+    NARROWEST,
+    AbstractRule,
+    integrate_token,
+    log_complement,
+    moments_by_parts,
+    one_token,
+)
 from ...tasks import AbstractPlanted
 from ..conditionals import given_score
 from ..overlaps import Overlaps
@@ -25,9 +30,12 @@ class PlantedKernel(AbstractEngine):
     def correlations(
         self, task: AbstractPlanted, attention: AbstractKernel, overlaps: Overlaps
     ) -> Correlations:
-        du, relevant, other = self._transforms(
-            task, attention, overlaps.m_kk, root(overlaps.q_kk), degree=2
+        bias, deviation = attention.bias, root(overlaps.q_kk)
+        tokens = (bias + overlaps.m_kk * task.shift, task.spread * deviation), (bias, deviation)
+        u, du = jax.lax.stop_gradient(
+            self.rule.for_transform(attention, tokens, task.length.longest)
         )
+        relevant, other = (one_token(attention, m, d, u, self.rule, degree=2) for m, d in tokens)
         here, there = given_score(overlaps, task.shift, task.spread), given_score(overlaps)
         kept, value = 1.0 - relevant.lost[0], there.expect_value(other.first)
         alone, beside, between = (task.length.powers(other.log_kept, k, drop=1) for k in range(3))
@@ -44,29 +52,20 @@ class PlantedKernel(AbstractEngine):
         return Correlations(jnp.sum(du * label), jnp.sum(du * power))
 
     def profile(self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any) -> Correlations:
-        du, relevant, other = self._transforms(task, attention, m_kk, jnp.abs(m_kk), degree=0)
-        kept = 1.0 - relevant.lost[0]
-        alone, beside = (task.length.powers(other.log_kept, k, drop=1) for k in range(2))
-        label = task.spread**2 * relevant.first[0] * alone
-        power = task.spread**2 * relevant.second[0] * alone + other.second[0] * kept * beside
-        return Correlations(jnp.sum(du * label), jnp.sum(du * power))
-
-    def needle_missed(self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any) -> Array:
-        """`E[Σ_{ℓ≠ε} σ_ℓ]` at `k = m_kk k*`: `1 − A` without the loss of digits where it is small."""
-        du, relevant, other = self._transforms(task, attention, m_kk, jnp.abs(m_kk), degree=0)
-        beside = task.length.powers(other.log_kept, 1, drop=1)
-        return jnp.sum(du * other.first[0] * (1.0 - relevant.lost[0]) * beside)
-
-    def _transforms(
-        self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any, scale: Any, degree: int
-    ) -> tuple[Float[Array, " u"], OneToken, OneToken]:
-        """The measure in `u`, and the transforms of the relevant token and of any other, for scores of deviation
-        `scale`."""
-        bias = attention.bias
+        bias, scale = attention.bias, jnp.abs(m_kk)
         tokens = (bias + m_kk * task.shift, task.spread * scale), (bias, scale)
-        u, du = transform_nodes(attention, tokens, task.length.longest, self.rule)
-        relevant, other = (one_token(attention, m, d, u, self.rule, degree) for m, d in tokens)
-        return du, relevant, other
+        u, du = jax.lax.stop_gradient(
+            self.rule.for_transform(attention, tokens, task.length.longest)
+        )
+        (lost, first, second), (other_lost, _, other_second) = (
+            integrate_token(attention, 0, mean, deviation, u, self.rule)
+            for mean, deviation in tokens
+        )
+        log_kept = log_complement(other_lost[0])
+        alone, beside = (task.length.powers(log_kept, k, drop=1) for k in range(2))
+        label = task.spread**2 * first[0] * alone
+        power = task.spread**2 * second[0] * alone + other_second[0] * (1.0 - lost[0]) * beside
+        return Correlations(jnp.sum(du * label), jnp.sum(du * power))
 
 
 class PlantedElementwise(AbstractEngine):
@@ -96,10 +95,7 @@ class PlantedElementwise(AbstractEngine):
     ) -> Correlations:
         deviation, features = jnp.abs(m_kk), attention.features
         tokens = (m_kk * task.shift, task.spread * deviation), (0.0, deviation)
-        nodes = [
-            jax.lax.stop_gradient(self.rule.for_function(features, attention.bias + m, d))
-            for m, d in tokens
-        ]
+        nodes = [self.rule.for_function(features, attention.bias + m, d) for m, d in tokens]
         arguments = [m + d * x for (m, d), (x, _) in zip(tokens, nodes, strict=True)]
         weight = attention.weight(attention.bias + jnp.concatenate(arguments))
         beside = task.length.powers(jnp.zeros(()), 1, drop=1)
@@ -117,8 +113,7 @@ def weight_moments(
     def integrate(
         degree: int, mean: Array, deviation: Array, rule: AbstractRule
     ) -> tuple[Array, ...]:
-        nodes = rule.for_function(attention.features, mean, deviation)
-        x, weights = jax.lax.stop_gradient(nodes)
+        x, weights = rule.for_function(attention.features, mean, deviation)
         weight = attention.weight(mean + deviation * x)
         powers = jnp.stack([weights * x**k for k in range(degree + 1)])
         return powers @ weight, powers @ weight**2

@@ -10,23 +10,21 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from ...attention import AbstractElementwise, AbstractKernel
-from ...numerics.gaussian import feature_edges, normal_rule
-from ...numerics.laplace import (
-    LARGEST_LOG,
-    integrate,
-    log_complement,
-    one_token,
-    transform_nodes,
-    transforms_at,
-)
 from ...numerics.linalg import root
-from ...numerics.panels import merge
-from ...numerics.rules import (
+from ...numerics.quadrature import (
+    LARGEST_LOG,
     TRANSITION,
     AbstractRule,
-    TransitionPanels,
+    Panels,
     crossing_of,
+    feature_edges,
+    integrate_token,
+    log_complement,
+    merge,
+    normal_rule,
+    one_token,
     transform_panels,
+    transforms_at,
 )
 from ...tasks import AbstractSelected
 from ..conditionals import given_field_and_score, given_score, left_by_field
@@ -59,7 +57,9 @@ class SelectedKernel(AbstractEngine):
         have beyond the field; by Stein's lemma each such correlation turns an expectation into its derivative in the
         mean."""
         token = attention.bias, root(overlaps.q_kk)
-        u, du = transform_nodes(attention, [token], task.length.longest, self.rule)
+        u, du = jax.lax.stop_gradient(
+            self.rule.for_transform(attention, [token], task.length.longest)
+        )
         variance = overlaps.q_kk - overlaps.m_kk**2
         at_first, at_lost, below_first, below_lost = _sums(
             attention,
@@ -85,7 +85,9 @@ class SelectedKernel(AbstractEngine):
     def profile(self, task: AbstractSelected, attention: AbstractKernel, m_kk: Any) -> Correlations:
         """At `k = m_kk k*` a score is a function of the field."""
         token = attention.bias, jnp.abs(m_kk)
-        u, du = transform_nodes(attention, [token], task.length.longest, self.rule)
+        u, du = jax.lax.stop_gradient(
+            self.rule.for_transform(attention, [token], task.length.longest)
+        )
         table, arguments = self.table, attention.bias + m_kk * self.table.fields
         lost, first, second = transforms_at(attention, arguments[:, None], u)
 
@@ -104,7 +106,7 @@ class SharpSelectedKernel(AbstractEngine):
     fields where the student and where the teacher pass from one token to the next. It takes seconds.
     """
 
-    rule: TransitionPanels
+    rule: Panels
     hard: bool = eqx.field(static=True)
 
     def correlations(
@@ -116,7 +118,9 @@ class SharpSelectedKernel(AbstractEngine):
 
     def profile(self, task: AbstractSelected, attention: AbstractKernel, m_kk: Any) -> Correlations:
         token, edges = (attention.bias, jnp.abs(m_kk)), self.rule.edges
-        u, du = transform_nodes(attention, [token], task.length.longest, self.rule)
+        u, du = jax.lax.stop_gradient(
+            self.rule.for_transform(attention, [token], task.length.longest)
+        )
         reach = edges[-1] * jnp.abs(m_kk)
         ends = attention.bias - reach, attention.bias + reach
         crossing, width = crossing_of(attention.log_phi, *ends, u)
@@ -211,7 +215,7 @@ def _sums(
         m_kk, bias, variance = means
         deviation = jnp.sqrt(jnp.maximum(variance, _LEAST_VARIANCE.get(pairs.degree, 1e-6)))
         lost, first = jax.lax.map(
-            lambda mean: integrate(attention, pairs.degree, mean, deviation, u, rule)[:2],
+            lambda mean: integrate_token(attention, pairs.degree, mean, deviation, u, rule)[:2],
             bias + m_kk * table.fields,
             batch_size=_AT_A_TIME,
         )

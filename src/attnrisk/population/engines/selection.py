@@ -12,18 +12,25 @@ They are product-integration weights: `F` need only be smooth on the scale of th
 the selection, from 0 to infinity, is integrated exactly.
 """
 
-from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...numerics.gaussian import bulk
-from ...numerics.laplace import log_complement
-from ...numerics.panels import composite, legendre
-from ...numerics.rules import TRANSITION, rounded_up, transform_panels, trapezoid, window_for
+from ...attention import Softmax
+from ...numerics.quadrature import (
+    TRANSITION,
+    bulk,
+    composite,
+    legendre,
+    log_complement,
+    normal_density,
+    transform_panels,
+    trapezoid,
+)
 from ...tasks import LengthLaw
 
+_MODERATE = 16.0  # sharpness up to which equal steps in x take fewer nodes than panels
 _PINCHED = 0.47, 1e-8  # edges around zero for kernels that vanish there: the first and the last
 
 
@@ -60,6 +67,10 @@ def panel_selection(
         edges = np.sort(np.concatenate([edges, pinch, -pinch]))
     if np.isinf(sharpness):
         return _hard(edges, order)
+    if sharpness <= _MODERATE:
+        # In x the integrand has the strip of analyticity of the selection, whatever the student is.
+        x_rule = _equal_steps(sharpness, longest, min(order / 5.0, 2.0))
+        return _soft(sharpness, *x_rule, edges, order)
     # In x the integrand is as smooth as the blunter of the selection and the student.
     knots = bulk(longest, int(min(cells, max(1, np.ceil(sharpness / 2)))))
     return _soft(sharpness, *transform_panels(sharpness * knots, longest, order), edges, order)
@@ -80,14 +91,21 @@ def light_selection(
     if np.isinf(sharpness):
         return _hard(edges, order)
     # In x the integrand has the strip of analyticity of the blunter one, selection or student.
-    sharp = rounded_up(sharpness)
-    blunt = max(1.0, sharp / max(slope, 1.0))
-    lengths, window = (1.0, float(longest)), window_for(fineness)
-    width = 2.0 * window * sharp + np.log(longest)
-    rule, coarse = (trapezoid(sharp, width, lengths, fineness / by, widened) for by in (1.0, blunt))
-    low = -rule.window * sharpness - rule.before
-    fewer, top = replace(rule, nodes=coarse.nodes), rule.window * sharpness + np.log(longest)
-    return _soft(sharpness, *fewer.between(low, top), edges, order)
+    x_rule = _equal_steps(sharpness, longest, fineness, widened, slope)
+    return _soft(sharpness, *x_rule, edges, order)
+
+
+def _equal_steps(
+    sharpness: float, longest: int, fineness: float, widened: float = 1.0, slope: float = np.inf
+) -> tuple[Any, Any]:
+    """Nodes and weights in `sharpness · x`, coarser where scores change by less per field than the sharpness.
+
+    Their number is that of a sharpness rounded up to 2√2, 4, 4√2 …, so that more tasks share compiled code.
+    """
+    sharp = 2.0 ** (max(3.0, np.ceil(2.0 * np.log2(max(sharpness, 1.0)))) / 2.0)
+    kernel, lengths, blunt = Softmax(), (1.0, float(longest)), max(1.0, sharp / max(slope, 1.0))
+    rule = trapezoid(sharp, lengths, fineness, widened, kernel, [(0.0, sharp)], coarsened=blunt)
+    return rule.for_transform(kernel, [(0.0, sharpness)], longest)
 
 
 def _hard(edges: np.ndarray, order: int) -> Selection:
@@ -103,13 +121,11 @@ def _hard(edges: np.ndarray, order: int) -> Selection:
         upper = np.concatenate([bounds, np.full_like(bounds, right)], -1)
         below[:, columns] = np.einsum("xn,xni->xi", *_on_panel(left, right, lower, order)[1:])
         above += _on_panel(left, right, upper, order)[1].sum(-1)
-    density = _density(fields)
+    density = normal_density(fields)
     return Selection(fields, weights * density, weights, above, below, np.diag(density))
 
 
-def _soft(
-    sharpness: float, u: np.ndarray, weights: np.ndarray, edges: np.ndarray, order: int
-) -> Selection:
+def _soft(sharpness: float, u: Any, weights: Any, edges: np.ndarray, order: int) -> Selection:
     """Gumbel perturbation: the Laplace transform of the kernel `e^{sharpness χ*}`."""
     fields, steps = composite(edges, order)
     below, at = np.zeros((2, u.size, fields.size))
@@ -129,7 +145,7 @@ def _soft(
             below[rows, columns] = np.einsum("xn,xni->xi", mass * np.exp(-w), basis)
             at[rows, columns] = np.einsum("xn,xni->xi", mass * w * np.exp(-w), basis)
             above[rows] += (mass * -np.expm1(-w)).sum(-1)
-    return Selection(fields, steps * _density(fields), weights, above, below, at)
+    return Selection(fields, steps * normal_density(fields), weights, above, below, at)
 
 
 def _on_panel(
@@ -139,7 +155,7 @@ def _on_panel(
     chi, weights = composite(bounds, order + 2)
     place = (2 * chi - left - right) / (right - left)
     basis = np.polynomial.legendre.legvander(place, order - 1) @ _legendre_of_lagrange(order)
-    return chi, weights * _density(chi), basis
+    return chi, weights * normal_density(chi), basis
 
 
 @cache
@@ -149,7 +165,3 @@ def _legendre_of_lagrange(order: int) -> np.ndarray:
     degrees = np.arange(order)[:, None]
     values = np.polynomial.legendre.legvander(nodes, order - 1).T
     return (2 * degrees + 1) / 2 * values * weights
-
-
-def _density(x: np.ndarray) -> np.ndarray:
-    return np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)

@@ -5,7 +5,8 @@ task selects it: only the scores, and the fields that select, are drawn. Any num
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from ..._check import refuse
-from ..._results import ErrorKind
+from ..._check import refuse, whole
 from ...attention import AbstractAttention
 from ...numerics.linalg import cholesky, solve_lower
 from ...numerics.qmc import sobol
@@ -50,8 +50,6 @@ def _blocks(overlaps: Overlaps) -> _Blocks:
 class AbstractSobol(AbstractEngine):
     """Averages over scrambled Sobol points, `[randomisation, point, coordinate]` for each length of the task."""
 
-    error_kind: ClassVar[ErrorKind] = ErrorKind.STANDARD
-
     points: tuple[Any, ...]
 
     @staticmethod
@@ -69,14 +67,14 @@ class AbstractSobol(AbstractEngine):
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
         """Per randomisation."""
+        return self.average(task, lambda point: self.at_point(task, attention, overlaps, point))
 
-        def mean_over(points: Float[Array, "n dimension"]) -> Correlations:
-            each = jax.vmap(lambda point: self.at_point(task, attention, overlaps, point))(points)
-            return jax.tree.map(jnp.mean, each)
+    def average(self, task: AbstractTask, at_point: Callable[[Array], Any]) -> Any:
+        """The mean over points and over the lengths of the task, per randomisation."""
 
-        def one_randomisation(points: tuple[Array, ...]) -> Correlations:
-            per_length = [mean_over(of_length) for of_length in points]
-            stacked = jax.tree.map(lambda *values: jnp.stack(values), *per_length)
+        def one_randomisation(points: tuple[Array, ...]) -> Any:
+            means = [jax.tree.map(jnp.mean, jax.vmap(at_point)(each)) for each in points]
+            stacked = jax.tree.map(lambda *values: jnp.stack(values), *means)
             return jax.tree.map(task.length.mean, stacked)
 
         return jax.lax.map(one_randomisation, self.points)
@@ -84,8 +82,6 @@ class AbstractSobol(AbstractEngine):
 
 class SobolScores(AbstractSobol):
     """A needle among noise: the location, the shift of the relevant token and the scores are drawn."""
-
-    points: tuple[Any, ...]
 
     @staticmethod
     def dimension(task: AbstractNeedle, keys: int, length: int) -> int:
@@ -123,8 +119,6 @@ class SobolScores(AbstractSobol):
 class SobolFields(AbstractSobol):
     """Tasks with one feature that weigh Gaussian fields: fields and scores are drawn, the location is averaged over."""
 
-    points: tuple[Any, ...]
-
     @staticmethod
     def dimension(task: AbstractTask, keys: int, length: int) -> int:
         return (1 + keys) * length
@@ -157,12 +151,7 @@ class SobolFields(AbstractSobol):
             tilt = jnp.exp(task.log_tilt(fields))
             return tilt, tilt * jnp.sum(task.posterior(fields) ** 2)
 
-        def one_randomisation(points: tuple[Array, ...]) -> tuple[Array, Array]:
-            means = [jax.tree.map(jnp.mean, jax.vmap(at_point)(each)) for each in points]
-            stacked = jax.tree.map(lambda *values: jnp.stack(values), *means)
-            return jax.tree.map(task.length.mean, stacked)
-
-        return jax.lax.map(one_randomisation, self.points)
+        return self.average(task, at_point)
 
 
 def _given_scores(
@@ -188,7 +177,7 @@ def draw_points(
     randomisations: int,
 ) -> tuple[np.ndarray, ...]:
     """Uniform points for each length of the task."""
-    law = task.length
+    law, seed = task.length, whole("seed", seed, minimum=0)
     if law.longest > LONGEST or len(law.lengths) > MOST_LENGTHS:
         allowed = f"at most {LONGEST} long and of at most {MOST_LENGTHS} lengths where random points are used"
         raise refuse("length", str(law), allowed + " (a general attention, or a weighted task)")

@@ -1,0 +1,462 @@
+"""Quadrature for the exact method of section 4.2: one-token integrals, and the transform that undoes a normalisation.
+
+`1/S = ∫ e^{-tS} dt` with `t = e^{-u}` turns an expectation over many tokens that share a denominator into one integral
+over `u` of products of one-token integrals `E[F(mean + deviation·x)]`, `x ~ N(0, 1)`. A rule is a frozen object that
+places the nodes in `x` and in `u`; what it is made of is data, so that rules of one shape share compiled code.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._results import Estimate
+
+# Panel edges of a standard normal variable, in deviations. Beyond 9.5 lies a mass of 2e-21, nothing for the largest of
+# 10^6 tokens; beyond 11.5 one of 1e-30, nothing for the largest of 10^12.
+_HALF = np.array([0.8, 1.6, 2.5, 3.4, 4.3, 5.2, 6.2, 7.6, 9.5])
+_MANY, _FARTHEST = 1e6, 11.5
+
+# Panels around a feature grow by this factor, from a unit that is narrow for a knee like that of softplus.
+_GROWTH, _UNIT = 2.5, 0.4
+
+# Below the smallest log φ the integrand dies like exp(-e^|u|), or like e^{-|u|} where φ can vanish (ReLU);
+# above the largest, once all L tokens are passed, like e^{-u}. e^{-40} is below double precision.
+_BELOW = -np.array([40.0, 26.0, 14.0, 7.5, 4.2, 2.4, 1.1])
+_PAST = np.array([2.0, 4.5, 8.0, 13.0, 20.0, 28.0, 38.0])
+_CROSSING = 9  # panels from one token to L: under 2 units each up to L = 10^6
+
+# Around a constant c in the denominator: e^{-tc} passes from 0 to 1 like a Gumbel law.
+_PASSAGE = np.array([-4.5, -3, -2, -1, 0, 1, 2, 3.5, 6, 10, 16, 25, 38])
+
+# Around the argument where tφ = 1, in units of the width over which it passes: 1 - e^{-tφ} vanishes like e^y to the
+# left, e^{-tφ} faster than e^{-y} to the right.
+TRANSITION = np.array([-40.0, -24, -14, -8, -4.5, -2.5, -1, 0, 1, 2, 3, 4.5, 9, 20, 45])
+
+# Equal steps past the last token, where an integrand in u dies like e^{-u}: from _BEYOND on, u = τ + e^{τ - ...} with
+# equal steps in τ, and _RUNAWAY further e^{-u} is below 10^-9.
+_BEYOND, _RUNAWAY = 3.0, 2.8
+_SHARE = 32  # the least difference between two numbers of nodes, so that neighbouring problems share compiled code
+
+# Panels: the integrand passes its transition within a few units of score, and a bulk panel is about one deviation wide.
+# Beyond _MOST_CELLS cells per panel, panels that follow the transition are cheaper.
+_PER_CELL, _MOST_CELLS = 2.0, 8
+
+LARGEST_LOG = 60.0  # e^{-e^60} is zero, and so are its products with any power of e^60
+NARROWEST = 1e-7  # an argument without variance is integrated as if it had this deviation: an error of order 1e-14
+
+_CAUTION = (
+    2.0  # the finer rule is far better where convergence is geometric, but little better at a kink
+)
+ROUNDING = 4e-15  # of a sum over the nodes of a rule, relative to the largest term
+
+Nodes = tuple[Float[Array, "*u n"], Float[Array, "*u n"]]
+Tokens = Sequence[tuple[Any, Any]]  # mean and deviation of the argument of each kind of token
+
+
+class SupportsLogPhi(Protocol):
+    """A positive function of an argument, the arguments where it is not smooth, and what is added to its sum."""
+
+    @property
+    def features(self) -> tuple[float, ...]: ...
+
+    @property
+    def constant(self) -> float: ...
+
+    def log_phi(self, argument: Array) -> Array: ...
+
+
+def estimate_from(coarse: Any, fine: Any) -> Estimate:
+    """The value of the finer of two rules, with their difference as error."""
+    if not isinstance(fine, jax.core.Tracer):
+        coarse, fine = float(coarse), float(fine)
+    return Estimate(fine, _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine)))
+
+
+def normal_density(x: Any) -> Any:
+    """`e^{-x²/2}/√(2π)`."""
+    return x.__array_namespace__().exp(-0.5 * x**2) / np.sqrt(2 * np.pi)
+
+
+@cache
+def legendre(order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of the Gauss–Legendre rule on `[-1, 1]`."""
+    return np.polynomial.legendre.leggauss(order)
+
+
+def composite(edges: Any, order: int) -> tuple[Any, Any]:
+    """Gauss–Legendre nodes and weights, `order` points on each panel between consecutive ascending edges (last axis).
+
+    Panels that meet and shrink geometrically where an integrand is not smooth make one number of nodes serve scales
+    from 10^-3 to 10^3; the number is static and the places are data.
+    """
+    points, weights = legendre(order)
+    half = (edges[..., 1:] - edges[..., :-1])[..., None] / 2
+    middle = (edges[..., 1:] + edges[..., :-1])[..., None] / 2
+    shape = (*edges.shape[:-1], -1)
+    return (middle + half * points).reshape(shape), (half * weights).reshape(shape)
+
+
+def normal_rule(edges: Float[Array, "*batch e"], order: int) -> Nodes:
+    """Gauss–Legendre nodes `x` on each panel, and weights that include the normal density."""
+    x, weights = composite(edges, order)
+    return x, weights * normal_density(x)
+
+
+def merge(
+    left: Float[Array, "*batch a"], right: Float[Array, "*batch b"]
+) -> Float[Array, "*batch c"]:
+    """Two ascending sequences as one.
+
+    A bitonic network of minima and maxima: for these short rows `jnp.sort` takes ten times as long on a CPU.
+    """
+    size = left.shape[-1] + right.shape[-1]
+    padded = 1 << (size - 1).bit_length()
+    peak = jnp.full((*left.shape[:-1], padded - size), jnp.inf)
+    row = jnp.concatenate([left, peak, right[..., ::-1]], -1)
+    stride = padded // 2
+    while stride:
+        pairs = row.reshape(*row.shape[:-1], -1, 2, stride)
+        low, high = pairs[..., 0, :], pairs[..., 1, :]
+        row = jnp.stack([jnp.minimum(low, high), jnp.maximum(low, high)], -2).reshape(row.shape)
+        stride //= 2
+    return row[..., :size]
+
+
+def bulk(longest: float = 1.0, cells: int = 1) -> np.ndarray:
+    """Panel edges for a standard normal variable of which the largest of `longest` matters, cut into `cells` each."""
+    half = np.append(_HALF, _FARTHEST) if longest > _MANY else _HALF
+    edges = np.concatenate([-half[::-1], [0.0], half])
+    steps = np.arange(cells) / cells
+    return np.append((edges[:-1, None] + np.diff(edges)[:, None] * steps).ravel(), edges[-1])
+
+
+def feature_edges(features: tuple[float, ...], grades: int, pinch: int = 0) -> np.ndarray:
+    """Arguments at which panels meet around each of the features; `pinch` more panels shrink towards it."""
+    steps = _UNIT * _GROWTH ** np.arange(-pinch, grades)
+    offsets = np.concatenate([-steps[::-1], [0.0], steps])
+    return np.concatenate([feature + offsets for feature in features] or [np.zeros(0)])
+
+
+class AbstractRule(eqx.Module):
+    """Where to evaluate the integrands of section 4.2."""
+
+    @abstractmethod
+    def for_token(self, kernel: SupportsLogPhi, mean: Any, deviation: Any, u: Array) -> Nodes:
+        """Nodes in `x` for functions of `tφ(mean + deviation·x)`, the same for all `u` or a row for each."""
+
+    @abstractmethod
+    def for_function(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Nodes:
+        """Nodes in `x` for a function of `mean + deviation·x` that is not smooth at these arguments."""
+
+    @abstractmethod
+    def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
+        """Nodes and measure in `u` for sums over up to `longest` such tokens.
+
+        A constant in the denominator multiplies the measure by `e^{-t·constant}`.
+        """
+
+
+class Trapezoid(AbstractRule):
+    """Equal steps, for integrands that are analytic around the real line.
+
+    `x` and `mass` are the nodes for one token. In `u` there are `nodes`, from `before` where all tokens can be passed
+    until all within `window` deviations are, and `after` it; `rare` is the probability of a token that, if all tokens
+    have it, is negligible. At an accuracy of 10^-8 this takes a quarter of the nodes of panels in each direction. Of
+    NumPy's arrays nothing is compiled.
+    """
+
+    x: Any
+    mass: Any
+    window: Any
+    before: Any
+    after: Any
+    rare: Any
+    nodes: int = eqx.field(static=True)
+
+    def for_token(self, kernel: SupportsLogPhi, mean: Any, deviation: Any, u: Array) -> Nodes:
+        return self.x, self.mass
+
+    def for_function(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Nodes:
+        return self.x, self.mass
+
+    def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
+        low, top = transform_range(kernel, tokens, longest, self.window, self.rare)
+        low, knee, end = low - self.before, top + _BEYOND, top + self.after
+        step = (end - low) / (self.nodes - 1)
+        tau = low + step * np.arange(self.nodes)
+        xp = tau.__array_namespace__()
+        run = xp.exp(tau - knee)
+        u, du = tau + run, step * (1.0 + run)
+        return u, du * xp.exp(-kernel.constant * xp.exp(-u)) if kernel.constant > 0 else du
+
+
+def trapezoid(
+    scale: float,
+    lengths: tuple[float, float] = (1.0, 1.0),
+    fineness: float = 1.0,
+    widened: float = 1.0,
+    kernel: SupportsLogPhi | None = None,
+    tokens: Tokens = (),
+    coarsened: float = 1.0,
+) -> Trapezoid:
+    """Equal steps for arguments of deviation up to `scale`: right to `10^{-8·fineness}` or so.
+
+    `lengths` are the shortest and the longest of the law. A `kernel` and the widest law of its `tokens` give the nodes
+    of the transform, whose steps are `coarsened` by a factor. `widened` stretches steps and windows alike, at the same
+    number of nodes: another rule of the same shape, with which the first can be compared.
+    """
+    # The error of equal steps is e^{-2π·strip/step}, and e^{-w} with w = e^χ is tame up to |Im χ| = π/2 (in u, where
+    # no Gaussian helps, the factor is that of Γ(2 + 2πi/step)); e^{-x²/2} and e^{-e^u} are cut at as little.
+    before = 3.2 + float(np.log(fineness))
+    after = _BEYOND + _RUNAWAY + float(np.log(fineness))
+    window = 6.0 * fineness**0.5  # deviations beyond which a single token is negligible
+    shortest, longest = lengths
+    # The power shortest − 1 of this probability is negligible.
+    rare = float(np.exp(-(18.4 * fineness + 8.0) / (shortest - 1.0))) if shortest > 1 else 0.0
+    step = 0.5 / fineness / max(scale, 1.0)
+    count = int(np.ceil((_FARTHEST if longest > _MANY else _HALF[-1]) / step))
+    x = widened * step * np.arange(-count, count + 1)
+    mass = widened * step * np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)  # as in `normal_density`
+    nodes = 0
+    if kernel is not None:
+        low, top = transform_range(kernel, tokens, longest, window, rare)
+        needed = (float(top - low) + before + after) * fineness / coarsened / 0.42
+        unit = max(_SHARE, 2 ** (int(needed).bit_length() - 3))
+        nodes = unit * int(np.ceil(needed / unit))
+    wide = float(np.log(widened))
+    return Trapezoid(
+        x, mass, widened * window, before + 8.0 * wide, after + wide, rare / widened, nodes
+    )
+
+
+def transform_range(
+    kernel: SupportsLogPhi, tokens: Tokens, longest: Any, window: Any, rare: Any
+) -> tuple[Any, Any]:
+    """`log φ` below which no sum over tokens lies, but for a negligible probability, and above which none does.
+
+    All but the first of several tokens are like the last: all of them lie in the lowest part of its law, of
+    probability `rare`, as good as never.
+    """
+    x = np.linspace(-1.0, 1.0, 65) * window
+    values = [kernel.log_phi(mean + deviation * x) for mean, deviation in tokens]
+    xp = values[-1].__array_namespace__()
+    mass = xp.exp(-0.5 * x**2)
+    order = xp.argsort(values[-1])
+    below = xp.cumsum(mass[order]) / xp.sum(mass)
+    low = values[-1][order][xp.clip(xp.searchsorted(below, rare) - 1, 0, x.size - 1)]
+    top = xp.max(xp.concatenate(values)) + xp.log(longest)
+    if kernel.constant > 0:
+        level = xp.log(kernel.constant)
+        low, top = xp.minimum(low, level), xp.maximum(top, level)
+    return low, top
+
+
+class Panels(AbstractRule):
+    """Gauss–Legendre panels of the bulk and of the features of a function.
+
+    `edges` are in units of a deviation, for one token; `transform_edges` place the nodes in `u`. `order` points per
+    panel; `grades` growing panels on each side of a feature, and `pinch` more that shrink towards it. The bulk is cut
+    finely enough for any transition within it, unless there are panels that follow, at each `u`, the argument where
+    `tφ` passes one: these serve scores of any scale.
+    """
+
+    edges: Any
+    transform_edges: Any
+    order: int = eqx.field(static=True)
+    grades: int = eqx.field(static=True)
+    pinch: int = eqx.field(static=True, default=0)
+    follow_transition: bool = eqx.field(static=True, default=False)
+
+    def for_token(self, kernel: SupportsLogPhi, mean: Any, deviation: Any, u: Array) -> Nodes:
+        edges = self._edges(kernel.features, mean, deviation)
+        if self.follow_transition:
+            reach = self.edges[-1]
+            ends = mean - reach * deviation, mean + reach * deviation
+            crossing, width = crossing_of(kernel.log_phi, *ends, u)
+            transition = crossing[:, None] + width[:, None] * TRANSITION
+            rows = jnp.broadcast_to(edges, (u.size, edges.size))
+            edges = merge(rows, self._standardise(transition, mean, deviation))
+        return normal_rule(jax.lax.stop_gradient(edges), self.order)
+
+    def for_function(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Nodes:
+        edges = self._edges(features, mean, deviation)
+        return normal_rule(jax.lax.stop_gradient(edges), self.order)
+
+    def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
+        reach = self.transform_edges[-1]
+        arguments = [mean + deviation * self.transform_edges for mean, deviation in tokens]
+        knees = feature_edges(kernel.features, self.grades)
+        if len(knees):
+            arguments += [jnp.clip(knees, m - reach * d, m + reach * d) for m, d in tokens]
+        log_values = kernel.log_phi(jnp.concatenate(arguments))
+        if kernel.constant > 0:
+            log_values = jnp.append(log_values, jnp.log(kernel.constant) + _PASSAGE)
+        u, du = transform_panels(log_values, longest, self.order)
+        return u, du * jnp.exp(-kernel.constant * jnp.exp(-u)) if kernel.constant > 0 else du
+
+    def _edges(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Array:
+        """Edges in `x` for the Gaussian itself and for the features, ascending."""
+        knees = feature_edges(features, self.grades, self.pinch)
+        edges = jnp.asarray(self.edges)
+        if len(knees) == 0:
+            return edges
+        return jnp.sort(jnp.concatenate([edges, self._standardise(knees, mean, deviation)]))
+
+    def _standardise(self, arguments: Any, mean: Any, deviation: Any) -> Array:
+        """Arguments in deviations from the mean, within reach; those of a field without variance are out of it."""
+        x = (arguments - mean) / jnp.maximum(deviation, 1e-100)
+        return jnp.clip(x, -self.edges[-1], self.edges[-1])
+
+
+def panels(
+    scale: float, longest: float, order: int, pinch: int = 0, transform_cells: int = 1
+) -> Panels:
+    """The cheaper kind of panels for arguments of deviation up to `scale`."""
+    edges, transform_edges = bulk(longest), bulk(longest, transform_cells)
+    width = max(edges[-1] * scale, 1.0)
+    grades = 2 + int(np.ceil(np.log(width / _UNIT) / np.log(_GROWTH)))  # that reach this far
+    cells = int(np.ceil(scale / _PER_CELL))
+    follow = cells > _MOST_CELLS
+    if not follow:
+        edges = bulk(longest, 2 ** (max(cells, 1) - 1).bit_length())
+    return Panels(edges, transform_edges, order, grades, pinch, follow)
+
+
+def transform_panels(log_values: Any, longest: Any, order: int) -> tuple[Any, Any]:
+    """Nodes and weights in `u`, given `log φ` at a grid of arguments that covers the law of each token."""
+    xp = log_values.__array_namespace__()
+    top = xp.max(log_values)
+    finite = xp.isfinite(log_values)
+    low = xp.min(xp.where(finite, log_values, top))
+    crossing = (xp.log(longest) + 3.0) / _CROSSING * np.arange(1, _CROSSING + 1)
+    edges = [low + _BELOW, xp.where(finite, log_values, low), top + crossing]
+    return composite(xp.sort(xp.concatenate([*edges, top + crossing[-1] + _PAST])), order)
+
+
+def crossing_of(
+    log_phi: Callable[[Array], Array], low: Any, high: Any, u: Float[Array, " u"]
+) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
+    """Where `log φ` passes `u` between two arguments, and over which width, `1/|d log φ|`.
+
+    Bisection along the trend of `φ`; a kernel that is not monotone gets one of its crossings, and its features
+    have to do the rest.
+    """
+    rising = log_phi(jnp.asarray(high, u.dtype)) >= log_phi(jnp.asarray(low, u.dtype))
+
+    def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+        left, right = bracket
+        middle = (left + right) / 2
+        below = (log_phi(middle) < u) == rising
+        return jnp.where(below, middle, left), jnp.where(below, right, middle)
+
+    start = jnp.broadcast_to(low, u.shape), jnp.broadcast_to(high, u.shape)
+    left, right = jax.lax.fori_loop(0, 50, halve, start)
+    slope = jax.jvp(log_phi, (right,), (jnp.ones_like(right),))[1]
+    return (left + right) / 2, 1.0 / jnp.maximum(jnp.abs(slope), 1e-8)
+
+
+def log_complement(lost: Any) -> Any:
+    """`log(1 - lost)`, finite also where rounding makes `lost` one."""
+    xp = lost.__array_namespace__()
+    return xp.log1p(-xp.minimum(lost, 1.0 - 1e-16))
+
+
+def transforms_at(kernel: SupportsLogPhi, arguments: Any, u: Any) -> tuple[Any, Any, Any]:
+    """`1 - e^{-tφ}`, `tφ e^{-tφ}` and `(tφ)² e^{-tφ}` at given arguments."""
+    xp = u.__array_namespace__()
+    w = xp.exp(xp.minimum(kernel.log_phi(arguments) - u, LARGEST_LOG))
+    lost = -xp.expm1(-w)
+    first = w * (1.0 - lost)
+    return lost, first, w * first
+
+
+def integrate_token(
+    kernel: SupportsLogPhi, degree: int, mean: Any, deviation: Any, u: Any, rule: AbstractRule
+) -> tuple[Any, Any, Any]:
+    """`E[x^k F(tφ(mean + deviation·x))]` for the three functions of `transforms_at`; row `k`, column `u`.
+
+    One matrix product where all `u` share their nodes.
+    """
+    x, weights = rule.for_token(kernel, mean, deviation, u)
+    xp = u.__array_namespace__()
+    powers = xp.stack([weights * x**k for k in range(degree + 1)], -1)
+    product = "un,nk->ku" if x.ndim == 1 else "un,unk->ku"
+    lost, first, second = transforms_at(kernel, mean + deviation * x, u[:, None])
+    return (
+        xp.einsum(product, lost, powers),
+        xp.einsum(product, first, powers),
+        xp.einsum(product, second, powers),
+    )
+
+
+class OneToken(NamedTuple):
+    """`E[x^k F(tφ)]` of one token for `F(w) = 1 - e^{-w}`, `w e^{-w}`, `w² e^{-w}`; row `k`, column `u`."""
+
+    lost: Float[Array, "k u"]
+    first: Float[Array, "k u"]
+    second: Float[Array, "k u"]
+
+    @property
+    def log_kept(self) -> Float[Array, " u"]:
+        """`log E[e^{-tφ}]`, accurate where the expectation is near one, as a power of it needs."""
+        return log_complement(self.lost[0])
+
+
+def one_token(
+    kernel: SupportsLogPhi,
+    mean: Any,
+    deviation: Any,
+    u: Float[Array, " u"],
+    rule: AbstractRule,
+    degree: int,
+) -> OneToken:
+    """The integrals of `integrate_token`, with derivatives by parts that serve kernels with a kink."""
+    wide = jnp.maximum(deviation, NARROWEST)
+    integrate = partial(integrate_token, kernel)
+    return OneToken(*moments_by_parts(integrate, degree, mean, wide, u, rule))
+
+
+class Integrate(Protocol):
+    """`E[x^k F(mean + deviation·x)]` of one or several `F`: row `k = 0 … degree` of each array."""
+
+    def __call__(
+        self, degree: int, mean: Array, deviation: Array, *constants: Any
+    ) -> tuple[Float[Array, "k ..."], ...]: ...
+
+
+def moments_by_parts(
+    integrate: Integrate, degree: int, mean: Any, deviation: Any, *constants: Any
+) -> tuple[Float[Array, "k ..."], ...]:
+    """What `integrate` gives, with derivatives from Gaussian integration by parts.
+
+    `d/dmean E[x^k F] = E[(x^{k+1} - k x^{k-1}) F]/deviation` and `d/ddeviation E[x^k F] = E[(x^{k+2} - (k+1) x^k)
+    F]/deviation`: two more powers of `x` give every derivative in the same pass, and an `F` with a kink needs no
+    derivative of its own. All arrays that `integrate` uses must be among the `constants`.
+    """
+
+    @jax.custom_jvp
+    def moments(mean: Array, deviation: Array, *constants: Any) -> tuple[Array, ...]:
+        return integrate(degree, mean, deviation, *constants)
+
+    @moments.defjvp
+    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        higher = moments_by_parts(integrate, degree + 2, *primals)
+
+        def tangent(higher: Array) -> Array:
+            k = jnp.arange(degree + 1.0).reshape(-1, *[1] * (higher.ndim - 1))
+            value = higher[: degree + 1]
+            below = jnp.concatenate([jnp.zeros_like(value[:1]), value[:-1]])
+            by_mean = higher[1 : degree + 2] - k * below
+            by_deviation = higher[2:] - (k + 1) * value
+            return (by_mean * tangents[0] + by_deviation * tangents[1]) / primals[1]
+
+        return tuple(part[: degree + 1] for part in higher), tuple(map(tangent, higher))
+
+    return moments(jnp.asarray(mean, float), jnp.asarray(deviation, float), *constants)
