@@ -31,7 +31,6 @@ def dataset(study: Study, store: Store) -> "xr.Dataset":
     found = rows_of(study, store)
     rows = [found.get(point.address) for point in study.points]
     shape = tuple(map(len, study.axes.values()))
-    numerics = study.points[0].numerics
     columns = {name: _column(rows, name) for name in _outputs(rows)}
     columns["result"] = np.array([MISSING if row is None else row.result for row in rows])
     columns["converged"] = np.array([row is not None and row.converged for row in rows])
@@ -39,7 +38,11 @@ def dataset(study: Study, store: Store) -> "xr.Dataset":
     return xr.Dataset(
         {name: (tuple(study.axes), values.reshape(shape)) for name, values in columns.items()},
         {name: list(values) for name, values in study.axes.items()},
-        {"question": study.question, "numerics": numerics, "attnrisk": versions()["attnrisk"]},
+        {
+            "question": study.question,
+            "numerics": study.numerics,
+            "attnrisk": versions()["attnrisk"],
+        },
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from .cluster import EngineError
 from .execute import Progress, Workers, execute
 from .store import Row, Store
 from .study import Study
@@ -28,8 +29,9 @@ def status(study: Study, store: Store) -> Status:
 
 
 def rows_of(study: Study, store: Store) -> dict[str, Row]:
-    """The rows of the study that are in the store, by address."""
-    return store.find(point.address for point in study.points)
+    """The rows of the study that are in the store, by address; takes as long as the store is large, not the study."""
+    rows = store.of_question(study.question, study.numerics)
+    return {row.address: row for row in rows if study.has(row)}
 
 
 def retry(study: Study, store: Store) -> None:
@@ -48,7 +50,7 @@ def sweep(
     """Ask every point that has no answer yet, on `workers` local processes or on the cluster of a Dask `scheduler`.
 
     `progress` is told how many failed or did not converge, how many are done, and of how many. Stopped at any moment, a
-    sweep continues where it was.
+    sweep continues where it was. A study of which every point failed is an `EngineError`.
     """
     found = rows_of(study, store)
     now = _counted(Status(len(study), 0, 0, 0), found.values())
@@ -59,11 +61,16 @@ def sweep(
             progress(failures, now.done, now.points)
 
     tell()
-    missing = [point for point in study.points if point.address not in found]
-    with Workers(scheduler, workers) as backend:
-        for row in execute(missing, backend, store):
-            now = _counted(now, [row])
-            tell()
+    row = next(iter(found.values()), None)
+    if now.missing:
+        missing = [point for point in study.points if point.address not in found]
+        with Workers(scheduler, workers) as backend:
+            for row in execute(missing, backend, store):
+                now = _counted(now, [row])
+                tell()
+    if row is not None and now.failed == now.points:
+        every = "all points" if now.points > 1 else "the only point"
+        raise EngineError(f"{every} of the study {row.result}")
     return now
 
 

@@ -87,7 +87,7 @@ def plot(rows: Sequence[Row]) -> Figure:
             limits = [row for row in curve if not row.attained]
             axes.add_line(marks("o", line(name).colour, limits, _AT, **_OPEN))
         axes.set(title=where(task, None, length), xlim=(0.0, max(row.nu for row in here)))
-    for axes, (task, shown) in zip(panels[:, 0], TASKS.items(), strict=True):
+    for axes, shown in zip(panels[:, 0], TASKS.values(), strict=True):
         axes.set(ylabel="least risk", yscale="log", ylim=shown)
         set_ticks(axes.yaxis, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
     for axes in panels[-1]:

@@ -17,11 +17,11 @@ STEM = "figure7"
 CAPTION = """\
 Test risk after learning from N = αD sequences, D to infinity, with the two ridges of least test risk, for the \
 attentions of the catalogue that heed the scale of their scores, on the spiked task with ν = 5, with L = 3 and L = 10 \
-tokens. Black is the Bayes optimum, which jumps at α = 1. Solid lines are normalised kernels, dashed ones act on each token alone, dotted \
-ones are neither. Points are white inside where the risk is an approximation: replica symmetry fails, or the samples \
-have their minimum at a kink of the attention. A cross marks a point that did not converge, and no line goes through \
-it. Biases are not learned: erf and sigmoid have theirs at zero. figure7.csv holds errors, ridges and what is \
-approximate.
+tokens. Black is the Bayes optimum, which jumps at α = 1. Solid lines are normalised kernels, dashed ones act on each \
+token alone, dotted ones are neither. Points are white inside where the risk is an approximation: replica symmetry \
+fails, or the samples have their minimum at a kink of the attention. A cross marks a point that did not converge, and \
+no line goes through it. Biases are not learned: erf and sigmoid have theirs at zero. figure7.csv holds errors, ridges \
+and what is approximate.
 """
 
 TASK, NU = "spiked", 5.0

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from ..execute import Ask as Ask
 from ..questions import AbstractTaskQuestion, Bayes, Floor, Population, Record
 
-
 JUMP = 1.0  # α at which the optimum of noiseless labels jumps
 _NEAR = 0.005  # relative distance of the points on both sides of a jump
 
