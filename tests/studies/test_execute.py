@@ -21,7 +21,7 @@ from attnrisk.studies import (
 )
 from attnrisk.studies.execute import FAILED, answer, batches, session
 from attnrisk.studies.questions import Population
-from attnrisk.studies.results import MISSING
+from attnrisk.studies.sweeps import MISSING
 
 GRID = {"nu": {"from": 1, "to": 8, "points": 8}, "length": [2, "1-3"]}
 pytestmark = pytest.mark.usefixtures("fakes")

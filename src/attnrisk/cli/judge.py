@@ -36,10 +36,18 @@ _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
         "MODULE:FUNCTION",
     ),
     options.flag("all", "Rank the whole catalogue by gap instead."),
+    options.number(
+        "limit", "Seconds within which your function must be recognised.", "60", above=0.0
+    ),
     options.out("Draw a picture, and write it there.", None, folder=True),
 )
 def judge(
-    attention: str | None, kernel: str | None, all: bool, out: Path | None, report: Report
+    attention: str | None,
+    kernel: str | None,
+    all: bool,
+    limit: float,
+    out: Path | None,
+    report: Report,
 ) -> render.Shown:
     """A verdict on your own attention: its gap to Bayes, what it learns, and what it lacks.
 
@@ -66,7 +74,7 @@ def judge(
         student = _load("attention", word)
     else:
         student = one_of("attention", word, CATALOGUE)
-    verdict = judging.judge(student, word, report)
+    verdict = judging.judge(student, word, report, limit)
     files = []
     if out is not None:
         from ..studies.judge.picture import draw

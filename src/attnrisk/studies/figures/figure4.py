@@ -136,9 +136,9 @@ def plot(rows: Sequence[Row]) -> Figure:
         axes.set(title=where(task, None, LENGTH), ylabel=SHOWN[name])
     for axes in panels[-1]:
         axes.set_xlabel(r"signal $\nu$")
-    moving = [] if all(row.unconverged == 0 for row in rows) else [_UNCONVERGED]
     handles = [*(_line(name).through() for name in ATTENTIONS), _STARTS.through()]
-    handles += [marks("x", INK, label=label) for label in moving]
+    if any(row.unconverged for row in rows):
+        handles.append(marks("x", INK, label=_UNCONVERGED))
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
 

@@ -121,8 +121,8 @@ def _annotate(panels: Sequence[Axes]) -> None:
     small: dict[str, Any] = {"fontsize": 7.0, "color": _SOFT}
     panels[0].text(2.3, 0.985, "needle lost", va="top", **small)
     panels[0].text(2.3, 0.0, "needle found", va="bottom", **small)
-    panels[0].text(3e3, 0.79, "even Bayes loses it,\nthough slowly", va="top", **small)
-    panels[1].text(1.5e2, 0.40, "softmax and thresholds\nkeep half of it", va="top", **small)
+    panels[0].text(9e5, 0.79, "even Bayes\nloses it, slowly", va="top", ha="right", **small)
+    panels[1].text(1.5e2, 0.40, "softmax and thresholds\nlevel off near 1/2", va="top", **small)
     panels[2].text(9e5, 0.76, "polynomial weights\nlose it", va="top", ha="right", **small)
     panels[2].text(9e5, 0.14, "softmax and thresholds\nfind it", va="bottom", ha="right", **small)
 

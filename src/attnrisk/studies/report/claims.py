@@ -1,6 +1,6 @@
 """What the paper's abstract claims, held against the rows of the figures, each with its number and its verdict."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, inf, sqrt
 from typing import Any, ClassVar, NamedTuple
@@ -54,7 +54,7 @@ class Draw(AbstractAttentionQuestion):
 DRAW = Draw("spiked", 2.0, "3", "softmax", 4.0, 300, 0, 50_000)
 
 
-def checked(rows: dict[str, Sequence[Row]], measured: Record) -> list[Claim]:
+def checked(rows: Mapping[str, Sequence[Row]], measured: Record) -> list[Claim]:
     """The claims that the rows of these figures, by name, can be held against."""
     minima = [*rows["2"], *rows["haystack"]]
     found = [
