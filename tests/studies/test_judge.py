@@ -208,6 +208,18 @@ def test_a_function_that_never_returns_is_refused_after_the_limit():
         recognise(endless, "endless", 0)
 
 
+def test_a_function_without_both_derivatives_is_not_learned():
+    def loops(scores):
+        kernel = jax.lax.while_loop(
+            lambda at: jnp.max(at) > 1e3, lambda at: at / 2, jnp.exp(scores)
+        )
+        return jnp.exp(scores) + 0 * kernel
+
+    found = traits(ar.General(loops))
+    assert found.slope == "missing"
+    assert "cannot differentiate" in _notes(ar.General(loops), found, False)[0]
+
+
 def test_what_a_function_prints_stays_out_of_the_answer(capsys):
     def talks(scores):
         print("here I am")

@@ -30,10 +30,12 @@ _NO_FLOW = (
 _OBSTACLES = {
     "flat": "Nothing is learned by descent: its weights do not change when scores change a little, and k has no "
     "gradient.",
+    "missing": "Learning was not looked at: jax cannot differentiate it in both modes, as with `lax.while_loop`.",
     "undefined": "Learning was not looked at: its derivative is not a number at some scores.",
     "scaleless": "There is nothing to learn with a ridge: it ignores the scale of its scores, so that a shorter k "
     "costs less and is as good, and the empirical risk has no minimum.",
 }
+_NO_GRADIENT = ("flat", "undefined", "missing")
 _CUT = "It is not a number for large scores, of size 300 and more, which were cut there."
 
 
@@ -179,13 +181,13 @@ def _notes(attention: AbstractAttention, found: Traits, cut: bool) -> tuple[str,
     notes = []
     if found.slope in _OBSTACLES:
         notes.append(_OBSTACLES[found.slope])
-    if found.slope not in ("flat", "undefined") and not is_exact(_TASK, attention):
+    if found.slope not in _NO_GRADIENT and not is_exact(_TASK, attention):
         notes.append(_NO_FLOW)
     return (*notes, *[_CUT] * cut)
 
 
 def _flow(attention: AbstractAttention, found: Traits) -> Basins | None:
-    if found.slope in ("flat", "undefined") or not is_exact(_TASK, attention):
+    if found.slope in _NO_GRADIENT or not is_exact(_TASK, attention):
         return None
     return basins(_TASK, attention, jax.random.key(0), _STARTS, _SIZE)
 
