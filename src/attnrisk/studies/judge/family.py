@@ -4,6 +4,7 @@ A candidate of each family is built from the function's values on one or two sco
 if that candidate gives the same weights on sequences that it has not seen.
 """
 
+import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -115,11 +116,16 @@ def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
         except BaseException as error:  # raised again below
             found.set_exception(error)
 
+    thread = Thread(target=work, daemon=True)
     with redirect_stdout(sys.stderr):
-        Thread(target=work, daemon=True).start()  # a function that never returns cannot be stopped
+        thread.start()
         try:
             return found.result(real("limit", limit, above=0.0))
         except TimeoutError:
+            # Python code is ended by an exception, else jax aborts when the program ends; compiled code goes on.
+            ident = ctypes.c_ulong(thread.ident or 0)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+            thread.join(1.0)
             why = f"it did not return within the limit of {limit:g} s"
             raise reject(name, why) from None
         except SystemExit:
