@@ -46,7 +46,7 @@ def judged(monkeypatch):
     """What the command gave to be judged."""
     seen = []
 
-    def judge(attention, name=None, progress=None):
+    def judge(attention, name=None, progress=None, limit=60.0):
         seen.append(attention)
         return verdict(name)
 
