@@ -155,7 +155,7 @@ def test_sigterm_is_quiet(tmp_path, seconds):
         time.sleep(seconds)
         begun.send_signal(signal.SIGTERM)
         _, said = begun.communicate(timeout=60)
-    assert begun.returncode == 128 + signal.SIGTERM
+    assert begun.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)  # with workers, or before
     assert said == ""
 
 
