@@ -46,8 +46,9 @@ def judged(monkeypatch):
     """What the command gave to be judged."""
     seen = []
 
-    def judge(attention, name=None, progress=None):
+    def judge(attention, name=None, progress=None, limit=60.0, show=None):
         seen.append(attention)
+        show(verdict(name))
         return verdict(name)
 
     monkeypatch.setattr(room, "judge", judge)

@@ -1,6 +1,7 @@
 """What the engine promises: every point asked once, whatever happens to the processes that ask."""
 
 import os
+import time
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from attnrisk.studies import (
 )
 from attnrisk.studies.execute import FAILED, answer, batches, session
 from attnrisk.studies.questions import Population
-from attnrisk.studies.results import MISSING
+from attnrisk.studies.sweeps import MISSING
 
 GRID = {"nu": {"from": 1, "to": 8, "points": 8}, "length": [2, "1-3"]}
 pytestmark = pytest.mark.usefixtures("fakes")
@@ -118,6 +119,35 @@ def test_failures_are_forgotten_to_be_asked_again(store):
     store.add(answer(study.points))
     retry(study, store)
     assert status(study, store) == (3, 2, 0, 1)
+
+
+def test_a_study_of_which_every_point_failed_is_an_error(store, scheduler):
+    study = Study(question="fragile", nu=[3, 5], length=2)
+    for _ in range(2):  # the second time from the store
+        with pytest.raises(EngineError, match="all points of the study failed: ") as error:
+            sweep(study, store, scheduler=scheduler)
+        assert "\n" not in str(error.value)
+        assert status(study, store) == (2, 2, 2, 0)
+
+
+def test_the_status_of_a_million_points_takes_seconds(store):
+    begun = time.process_time()
+    study = Study(question="plain", nu={"from": 1, "to": 8, "points": 10**6}, length=2)
+    some = Study(question="plain", nu=[1, 8, 2.5], length=2)
+    store.add(answer(some.points))
+    assert status(study, store) == (10**6, 2, 0, 0)  # 2.5 is not one of them
+    assert time.process_time() - begun < 15
+
+
+def test_only_rows_of_the_study_are_counted(store):
+    study = Study(question="plain", nu=[1, 2], length=[2, "1-3"], noise=0.1)
+    others = [{"nu": 3}, {"noise": 0.2}, {"length": 3}, {"task": "max"}]
+    given = {"question": "plain", "nu": 1, "length": 2, "noise": 0.1}
+    for other in others:
+        store.add(answer(Study(**given | other).points))
+    assert status(study, store).done == 0
+    store.add(answer(study.points[1:]))
+    assert status(study, store).done == 3
 
 
 def test_a_row_tells_where_it_comes_from(store):

@@ -147,6 +147,18 @@ def test_ctrl_c_stops_within_five_seconds(tmp_path, seconds):
     assert said == "Interrupted: run the same command again to go on\n"
 
 
+@pytest.mark.parametrize("seconds", [5.0, 12.0])
+def test_sigterm_is_quiet(tmp_path, seconds):
+    _, file = write_study(tmp_path, "slow", 100)
+    store = ("--store", str(tmp_path / "answers.sqlite"))
+    with process("fake_questions", "sweep", str(file), *store) as begun:
+        time.sleep(seconds)
+        begun.send_signal(signal.SIGTERM)
+        _, said = begun.communicate(timeout=60)
+    assert begun.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)  # with workers, or before
+    assert said == ""
+
+
 def test_a_script_that_its_workers_cannot_import_is_told_how_to_mend_it(tmp_path):
     (tmp_path / "unguarded.py").write_text(
         "from attnrisk.studies import Store, Study, sweep\n"

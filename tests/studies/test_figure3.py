@@ -13,6 +13,7 @@ from attnrisk.learning import Ridge
 from attnrisk.studies import Session, questions
 from attnrisk.studies.figures import figure3
 from attnrisk.studies.figures.figure3 import REACHABLE, Grid
+from attnrisk.studies.figures.rows import beside
 from attnrisk.studies.questions import LearningCurve, Thresholds
 
 TINY = Grid((("spiked", 2.0),), (2.0, 6.0), (0.5, 1.1, 6.0), {"spiked": 5}, 100, 2)
@@ -122,7 +123,7 @@ def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
     reached = {row.alpha: row for row in optimum if row.curve == REACHABLE}
     assert list(best) == list(reached) == sorted(best)
     assert len(best) == len(TINY.optimal_alphas) + 4
-    before, after = (best[1 + side] for side in (-figure3._NEAR, figure3._NEAR))
+    before, after = (best[side] for side in beside(1.0))
     assert before.risk - after.risk > 0.05
     hard = [alpha for alpha in best if figure3._is_hard(best[alpha], reached[alpha])]
     assert hard == [alpha for alpha in best if 1.0 < alpha < JUMP]

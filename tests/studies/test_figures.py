@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from made_up_figures import ask
 from matplotlib.image import imread
+from matplotlib.text import Text
 
 import attnrisk as ar
 from attnrisk._rows import BAYES, FLOOR
@@ -15,6 +16,7 @@ from attnrisk.studies import EngineError, Session, figures
 from attnrisk.studies.figures import (
     basins,
     figure2,
+    figure3,
     figure4,
     figure5,
     figure6,
@@ -25,7 +27,7 @@ from attnrisk.studies.figures import (
     style,
 )
 from attnrisk.studies.figures.rows import joined, least, least_risks
-from attnrisk.studies.questions import Bayes, Thresholds
+from attnrisk.studies.questions import Bayes, Optimal, Thresholds
 
 LEAST = "task nu length attention risk error attained bayes_risk bayes_error excess m_kk bias"
 LEARNED = "task nu length attention alpha risk error result warning ridge_k ridge_v"
@@ -171,6 +173,108 @@ def test_a_limit_that_is_not_attained_is_an_open_circle():
     assert not any(line.get_marker() == "o" and line.get_xdata().size for line in panels[3].lines)
 
 
+def texts(figure):
+    """All words of a picture that are shown."""
+    return [
+        text
+        for text in figure.findobj(Text)
+        if text.get_visible() and text.get_text().strip() and text.get_alpha() != 0
+    ]
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", figures.NAMES)
+def test_text_can_be_read_at_page_width(name, quick):
+    picture = figures.make(name, quick, ask).picture
+    pixels = 720 / (72 * picture.get_figwidth())  # of a point
+    for text in texts(picture):
+        assert text.get_fontsize() * pixels >= 9, text.get_text()
+
+
+@pytest.mark.parametrize("name", [name for name in figures.NAMES if name != "haystack"])
+def test_every_panel_says_its_signal_and_its_length(name):
+    picture = figures.make(name, False, ask).picture
+    for axes in picture.axes:
+        if not axes.axison or axes.get_label() == "<colorbar>":
+            continue
+        column = [a for a in picture.axes if a.get_subplotspec() and same_column(a, axes)]
+        labels = [a.get_xlabel() + a.get_ylabel() for a in [*column, axes]]
+        titles = [axes.get_title()]
+        if name == "descent":  # overlaps and risk of one setting share their column's title
+            titles += [a.get_title() for a in column]
+        said = " ".join([*labels, *titles])
+        assert "nu" in said, said
+        assert "L = " in said or "L \\sim" in said or "tokens $L$" in said, said
+
+
+def same_column(one, other):
+    return one.get_subplotspec().colspan == other.get_subplotspec().colspan
+
+
+def test_the_optimum_is_broken_where_it_jumps():
+    """A spline through the threshold would show risks that nobody has."""
+    for name, module in (("3", figure3), ("7", figure7)):
+        for axes in figures.make(name, False, jumping).picture.axes:
+            if not axes.axison:
+                continue
+            black = [
+                line
+                for line in axes.lines
+                if line.get_color() == style.INK and line.get_linestyle() == "-"
+            ]
+            drawn = [line.get_xdata() for line in black if len(line.get_xdata())]
+            assert len(drawn) == 2, module
+            assert drawn[0].max() < 1.0 < drawn[1].min()
+            assert drawn[0].max() > 0.99
+            assert drawn[1].min() < 1.01
+            heights = np.concatenate([line.get_ydata() for line in black])
+            assert not np.any((heights > 0.3) & (heights < 0.7))
+
+
+def jumping(questions):
+    """The optimum falls from above 0.7 to below 0.3 at α = 1."""
+    questions = list(questions)
+    return [
+        each | {"risk": 0.8 if each["alpha"] < 1 else 0.2} if isinstance(q, Optimal) else each
+        for q, each in zip(questions, ask(questions), strict=True)
+    ]
+
+
+def test_crosses_have_the_colour_of_their_curve():
+    for name, attentions in (("3", ("softmax", "linear")), ("7", ("softmax", "erf", "linear"))):
+        axes = figures.make(name, True, ask).picture.axes[0]
+        colours = {line.get_color() for line in crosses(axes)}
+        assert colours == {style.line(each).colour for each in attentions}
+    axes = figures.make("4", True, ask).picture.axes[0]
+    assert {line.get_color() for line in crosses(axes)} == {
+        style.line(each).colour for each in figure4.ATTENTIONS
+    }
+
+
+def test_few_points_are_joined_by_straight_lines():
+    few = [1.0, 2.0, 4.0, 8.0, 16.0]
+    x, y = style.smooth(few, [0.9, 0.5, 0.4, 0.3, 0.1], "x")
+    assert (list(x), list(y)) == (few, [0.9, 0.5, 0.4, 0.3, 0.1])
+
+
+@pytest.mark.parametrize("length", ["2", "10", "1-3"])
+@pytest.mark.parametrize("task", ["spiked", "max"])
+def test_curves_of_the_quick_form_are_accurate_to_the_eye(task, length):
+    """The line of linear attention, whose risk has a closed form, between the computed points."""
+    kind, law = {"spiked": ar.SpikedSLR, "max": ar.MaxSLR}[task], ar.parse_lengths(length)
+
+    def exact(nu):
+        return [float(ar.linear_risk(kind(float(each), law))) for each in nu]
+
+    nu = figure2._QUICK_NU[task]
+    low, high = np.log(figure2.TASKS[task])
+    fine, risk = style.smooth(nu, exact(nu), "y")
+    between = np.linspace(nu[0], nu[-1], 31)
+    drawn = np.exp(np.interp(between, fine, np.log(risk)))
+    off = np.abs(np.log(drawn) - np.log(exact(between))) / (high - low)
+    assert off.max() < 0.01  # of the height of the panel
+
+
 def test_an_unknown_figure_is_refused(tmp_path):
     with pytest.raises(
         ValueError, match="one of 2, 3, 4, 5, 6, 7, phases, haystack, flow, basins, descent"
@@ -312,10 +416,11 @@ def test_learning_curves_cover_what_has_a_minimum():
         name for name in ar.CATALOGUE if ar.get_attention(name).is_scale_sensitive
     }
     axes = figure7.plot(figure7.compute(True, ask)).axes
-    (cross,) = crosses(axes[0])
-    assert list(cross.get_xdata()) == [16.0, 16.0]  # of softmax and of linear
-    hollow = [line for line in axes[0].lines if line.get_fillstyle() == "none"]
-    assert [list(line.get_xdata()) for line in hollow] == [[1.0], [1.0]]
+    assert [list(line.get_xdata()) for line in crosses(axes[0])] == [[16.0]] * 3
+    hollow = [
+        line for line in axes[0].lines if line.get_fillstyle() == "none" and len(line.get_xdata())
+    ]
+    assert [list(line.get_xdata()) for line in hollow] == [[0.5]] * 3
 
 
 def test_every_attention_of_the_catalogue_has_a_line_of_its_own():

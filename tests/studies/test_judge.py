@@ -14,9 +14,10 @@ from problems import some_slow
 
 import attnrisk as ar
 from attnrisk.studies.judge import Verdict, league, normalised, recognise
+from attnrisk.studies.judge.curves import REFERENCES, curve, reference_points
 from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
-from attnrisk.studies.judge.tasks import FIXED, GRID, Row, answer, mean_gap
+from attnrisk.studies.judge.tasks import FIXED, GRID, WORKBENCH, Row, answer, mean_gap
 from attnrisk.studies.judge.traits import traits
 from attnrisk.studies.judge.verdict import _notes
 from attnrisk.studies.questions import Bayes
@@ -113,7 +114,7 @@ def test_a_kernel_that_overflows_is_taken_where_it_is_finite():
 
 def test_a_kernel_by_its_phi():
     found = recognise(normalised(lambda score: jnp.maximum(score - 1.5, 0.0) ** 2), "φ")
-    assert isinstance(found, RecognisedKernel)
+    assert isinstance(found, ar.Kernel)
     assert found.features == (0.0, 1.5) or found.features == (0.0,)
     assert found.vanishes
     with pytest.raises(ValueError, match="nan"):
@@ -160,6 +161,12 @@ def reject(name):
     def raises(scores):
         raise RuntimeError("out of coffee")
 
+    def leaves(scores):
+        sys.exit(3)
+
+    def gives_nothing(scores):
+        return 0.0 * scores
+
     return locals()[name]
 
 
@@ -174,6 +181,8 @@ REJECTED = {
     "divides_by_zero": "nan .* division by zero",
     "positional": "permutation-equivariant",
     "raises": "out of coffee",
+    "leaves": "ends the program",
+    "gives_nothing": "all its weights are zero",
 }
 
 
@@ -183,6 +192,79 @@ def test_what_is_no_attention_is_explained(name):
         recognise(reject(name), name)
     assert "import jax.numpy as jnp" in str(refused.value)
     assert name in str(refused.value)
+
+
+ENDLESS = """
+import jax, time
+import attnrisk as ar
+
+def in_python(scores):
+    while True:
+        time.sleep(0.01)
+
+def compiled(scores):
+    return jax.lax.while_loop(lambda at: (at * at).sum() > -1, lambda at: 0.9 * at + 1, scores)
+
+for function in (in_python, compiled):
+    try:
+        ar.judge(function, limit=3.0)
+    except ValueError as error:
+        print(str(error).splitlines()[0])
+"""
+
+
+def test_a_function_that_never_returns_is_refused_after_the_limit():
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDLESS], capture_output=True, text=True, timeout=200
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    said = ended.stdout.splitlines()
+    assert ["did not return within the limit of 3 s" in line for line in said] == [True, True]
+    with pytest.raises(ValueError, match="limit = 0 "):
+        recognise(jax.nn.softmax, "softmax", 0)
+
+
+def test_a_function_without_both_derivatives_is_not_learned():
+    def loops(scores):
+        kernel = jax.lax.while_loop(
+            lambda at: jnp.max(at) > 1e3, lambda at: at / 2, jnp.exp(scores)
+        )
+        return jnp.exp(scores) + 0 * kernel
+
+    found = traits(ar.General(loops))
+    assert found.slope == "missing"
+    assert "cannot differentiate" in _notes(ar.General(loops), found, False)[0]
+
+
+def test_what_a_function_prints_stays_out_of_the_answer(capsys):
+    def talks(scores):
+        print("here I am")
+        return jax.nn.softmax(scores)
+
+    assert recognise(talks, "talks").family == "kernel"
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "here I am" in said.err
+
+
+def test_single_precision_is_refused_in_one_line():
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(ValueError, match="jax_enable_x64 = False") as error:
+            ar.judge(jax.nn.softmax)
+    finally:
+        jax.config.update("jax_enable_x64", True)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REFERENCES)
+def test_reference_curves_are_what_is_computed(name):
+    computed = curve(WORKBENCH.problem, REFERENCES[name], name)
+    for kept, found in zip(reference_points(name), computed, strict=True):
+        assert abs(float(kept.risk) - float(found.risk)) < 0.2 * float(found.risk.error)
+        assert float(kept.risk.error) == pytest.approx(float(found.risk.error), rel=0.1)
+        assert (kept.alpha, kept.result, kept.warning) == (found.alpha, found.result, found.warning)
 
 
 def test_neither_a_class_nor_a_number_is_an_attention():
@@ -203,7 +285,8 @@ def test_what_is_a_module_of_ours_is_checked_too():
 def words(name):
     """The paragraph, as if it were judged by one task."""
     student, task = ar.get_attention(name), FIXED.problem
-    row, floor = answer(student, FIXED), float(ar.elementwise_floor(task))
+    (row,) = answer(student, [FIXED]).values()
+    floor = float(ar.elementwise_floor(task))
     cost = ar.Estimate(0.1, 0.0)
     return paragraph(traits(student), row.gap, row, row, (floor, floor), None, cost)
 
@@ -271,8 +354,16 @@ assert "matplotlib" not in sys.modules
 def test_the_verdict_on_an_example(name, tmp_path):
     from attnrisk.studies.judge.picture import draw
 
-    verdict = ar.judge(example(name), name)
+    early = []
+    verdict = ar.judge(example(name), name, show=early.append)
     assert isinstance(verdict, Verdict)
+    (first,) = early
+    assert (first.rows, first.gap, first.curves, first.flow) == (
+        verdict.rows,
+        verdict.gap,
+        None,
+        None,
+    )
     assert verdict.traits.family == FAMILIES[name]
     assert all(float(row.gap) > -3 * float(row.gap.error) for row in verdict.rows)
     assert float(verdict.gap) > 1e-3

@@ -143,6 +143,20 @@ def test_a_truncated_store_is_left_as_it_is(path):
         assert len(store.find(map(str, range(500)))) == 500
 
 
+@pytest.mark.parametrize("text", ["{", "", "[1]", "3", "null"])
+@pytest.mark.parametrize("column", ["inputs", "outputs", "versions"])
+def test_a_damaged_row_is_one_line(path, column, text):
+    with Store(path) as store:
+        store.add(rows("a", "b"))
+        store._file.execute(f"UPDATE answers SET {column} = ? WHERE address = 'a'", (text,))
+        with pytest.raises(StoreError, match=r"damaged: the row a cannot be read") as error:
+            store.find("ab")
+        assert "\n" not in str(error.value)
+        with pytest.raises(StoreError, match="damaged"):
+            list(store.of_question("bayes", "n"))
+        assert set(store.find("b")) == {"b"}
+
+
 def test_a_full_disk_loses_nothing(path):
     with Store(path) as store:
         store.add(rows("a"))

@@ -56,9 +56,8 @@ def command(
     doing: str,
     *options: Options,
 ) -> Callable[[Function], Function]:
-    """Make a command of a function, whose argument has what each option stands for, by its name, and `progress`.
-
-    `doing` is shown to someone who waits.
+    """Make a command of a function, whose argument has what each option stands for, by its name, `progress`,
+    and `print_now`, which prints a part of the answer before the rest is there. `doing` is shown to someone who waits.
     """
     listed = options if panel == SERVE else (*options, JSON)
     parameters = [parameter for one in listed for parameter in one.parameters]
@@ -73,7 +72,10 @@ def command(
                         )
                         for one in options
                     }
-                    shown = function(SimpleNamespace(**read, progress=progress))
+                    print_now = (lambda *parts: None) if json else _print_parts
+                    shown = function(
+                        SimpleNamespace(**read, progress=progress, print_now=print_now)
+                    )
             except KeyboardInterrupt:
                 shown = Shown().interrupted()
             except Refusal as error:
@@ -102,12 +104,16 @@ def _as_given(error: Refusal, options: tuple[Options, ...]) -> Refusal:
     return refuse(f"{typed.get(first, first)} {rest}".rstrip(), given, allowed)
 
 
+def _print_parts(*parts: Any) -> None:
+    for part in parts:
+        print_rich(*part if isinstance(part, tuple) else (part,))
+
+
 def _print(shown: Shown, as_json: bool) -> None:
     if as_json and shown.fields:
         print_json(shown.fields)
     elif not as_json:
-        for part in shown.parts:
-            print_rich(*part if isinstance(part, tuple) else (part,))
+        _print_parts(*shown.parts)
     if shown.note:
         typer.echo(shown.note, err=True)
     raise typer.Exit(shown.code)

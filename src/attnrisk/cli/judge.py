@@ -37,6 +37,9 @@ _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
         metavar="MODULE:FUNCTION",
     ),
     options.flag("all", "Rank the whole catalogue by gap instead."),
+    options.number(
+        "limit", "Seconds within which your function must be recognised.", "60", above=0.0
+    ),
     options.out("Draw a picture, and write it into this folder.", None, folder=True),
 )
 def judge(args: Any) -> render.Shown:
@@ -69,7 +72,13 @@ def judge(args: Any) -> render.Shown:
         with redirect_stdout(sys.stderr):  # what a judged function prints is no part of the answer
             student = _load(name, word)
             student = judging.normalised(student) if args.kernel else student
-            verdict = judging.judge(student, word, args.progress)
+            verdict = judging.judge(
+                student,
+                word,
+                args.progress,
+                args.limit,
+                show=lambda exact: args.print_now(*_parts(exact)[0]),
+            )
     except SystemExit:
         raise refuse(name, repr(word), "a function that does not end the program") from None
     files = []
@@ -77,7 +86,7 @@ def judge(args: Any) -> render.Shown:
         from ..studies.judge.picture import draw
 
         files = [str(path) for path in draw(verdict, args.out)]
-    return render.Shown(_fields(verdict, files), [*_parts(verdict), *files])
+    return render.Shown(_fields(verdict, files), [*_parts(verdict)[1], *files])
 
 
 def _load(argument: str, word: str) -> Any:
@@ -149,11 +158,11 @@ def _row_fields(row: Row) -> dict[str, Any]:
     return render.picked(row, *names, risk_error="error") | {"bayes_risk": float(row.bayes)}
 
 
-def _parts(verdict: Verdict) -> list[RenderableType]:
-    """What is printed, from the numbers to the words."""
+def _parts(verdict: Verdict) -> tuple[list[RenderableType], list[RenderableType]]:
+    """What is printed: the exact tables, and then what takes longer and the words."""
     from rich.text import Text
 
-    parts: list[RenderableType] = [
+    exact: list[RenderableType] = [
         Text.assemble((verdict.name, "bold"), f": {verdict.traits.words}\n"),
         _rows_table("Least risk with infinite data", verdict.rows),
         Text(f"Mean gap to Bayes over these tasks: {render.with_error(verdict.gap, _DIGITS)}\n"),
@@ -162,12 +171,13 @@ def _parts(verdict: Verdict) -> list[RenderableType]:
         _rows_table("Ten tokens, always or on average", (verdict.fixed, verdict.varied)),
         Text(f"When lengths vary, the gap {_changes(verdict.cost_of_lengths)}.\n"),
     ]
+    parts: list[RenderableType] = []
     if verdict.curves:
         parts.append(_curves_table(verdict.curves))
     if verdict.flow is not None:
         parts.append(Text(f"{_flow_words(verdict.flow)}\n"))
     parts += [Text(f"{note}\n") for note in verdict.notes]
-    return [*parts, Text(verdict.paragraph, style="bold")]
+    return exact, [*parts, Text(verdict.paragraph, style="bold")]
 
 
 def _changes(change: Estimate) -> str:

@@ -125,7 +125,7 @@ def sweep(args: Any) -> render.Shown:
                     studies.sweep(study, answers, **how, progress=progress)
             except KeyboardInterrupt:
                 stopped = True
-        now, numerics = studies.status(study, answers), study.points[0].numerics
+        now, numerics = studies.status(study, answers), study.numerics
         kept = answers.numerics(study.question)
         place = str(answers.path)
     others = sum(rows for kind, rows in kept.items() if kind != numerics)

@@ -3,10 +3,9 @@
 from .cluster import EngineError
 from .execute import Session, Threads, Workers
 from .questions import AbstractQuestion
-from .results import dataset, export
 from .store import Row, Store, StoreError, default_place
 from .study import Study, read_study
-from .sweeps import Status, retry, status, sweep
+from .sweeps import Status, dataset, export, retry, status, sweep
 
 __all__ = [
     "AbstractQuestion",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import active_children, current_process, resource_tracker
-from threading import Timer
+from threading import Timer, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._check import refuse
@@ -122,15 +122,35 @@ def _local(workers: int | None, most: int) -> Iterator["Client"]:
         for child in set(active_children()) - others:
             child.kill()
 
-    cluster = _start(min(most, workers or CPU_COUNT), kill)
-    impatient = Timer(_CLOSING, kill)
+    with _terminable():
+        cluster = _start(min(most, workers or CPU_COUNT), kill)
+        impatient = Timer(_CLOSING, kill)
+        try:
+            with Client(cluster, set_as_default=False) as client:
+                yield client
+        finally:
+            impatient.start()
+            cluster.close()
+            impatient.cancel()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends this process as an exception does, so that workers and their semaphores are let go of."""
+    default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if current_thread() is not main_thread() or not default:
+        yield
+        return
+
+    def end(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
     try:
-        with Client(cluster, set_as_default=False) as client:
-            yield client
+        yield
     finally:
-        impatient.start()
-        cluster.close()
-        impatient.cancel()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _start(workers: int, kill: Callable[[], None]) -> "LocalCluster":

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 FAILED = "failed"
+_FACTOR = 8  # larger tasks than those of a sweep: most of the work of a figure is compilation, which workers repeat
 # Compiled code runs outside the interpreter's lock, and threads share what they compile. An integral keeps one core
 # busy, and more of them would compete for memory.
 _THREADS = 2
@@ -58,8 +59,8 @@ class Threads:
 class Workers:
     """Local processes, or the workers of a Dask scheduler; started when first needed, ended with the context."""
 
-    def __init__(self, scheduler: str | None = None, workers: int | None = None):
-        self._where = scheduler, workers
+    def __init__(self, scheduler: str | None = None, workers: int | None = None, factor: int = 1):
+        self._where, self._factor = (scheduler, workers), factor
         self._opened = ExitStack()
         self._client: Client | None = None
 
@@ -71,7 +72,7 @@ class Workers:
 
     def run(self, questions: Sequence[AbstractQuestion]) -> Iterator[list[Row]]:
         """In batches; a question that ends every worker which tries it is a failure."""
-        tasks = batches(questions)
+        tasks = batches(questions, factor=self._factor)
         if self._client is None:
             self._client = self._opened.enter_context(connected(*self._where, len(tasks)))
         for asked, rows in completed(self._client, answer, tasks):
@@ -180,18 +181,24 @@ def session(
         if scheduler is None and workers is None:
             yield Session(answers, progress)
         else:
-            backend = opened.enter_context(Workers(scheduler, workers))
+            backend = opened.enter_context(Workers(scheduler, workers, _FACTOR))
             yield Session(answers, progress, backend)
 
 
-def batches(questions: Iterable[_Question], most: int | None = None) -> list[list[_Question]]:
-    """Tasks of questions that share compiled code, at most `batch` (or `most`) in each; groups take turns."""
+def batches(
+    questions: Iterable[_Question], most: int | None = None, factor: int = 1
+) -> list[list[_Question]]:
+    """Tasks of questions that share compiled code, at most `batch` (or `most`) in each; groups take turns.
+
+    Where several make one task, `factor` times as many do.
+    """
     groups: dict[Any, list[_Question]] = {}
     for each in questions:
         groups.setdefault((type(each), each.compiled_with), []).append(each)
     cut = []
     for group in groups.values():
-        size = most or group[0].batch
+        size = group[0].batch
+        size = most or (size * factor if size > 1 else 1)
         cut.append([group[start : start + size] for start in range(0, len(group), size)])
     return [batch for batch in chain.from_iterable(zip_longest(*cut)) if batch is not None]
 

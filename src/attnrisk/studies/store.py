@@ -136,7 +136,28 @@ class Store:
                 found += self._file.execute(
                     f"SELECT * FROM answers WHERE address IN ({marks})", some
                 ).fetchall()
-        return {row.address: row for row in map(_decoded, found)}
+        return {row.address: row for row in map(self._decoded, found)}
+
+    def of_question(self, question: str, numerics: str) -> Iterator[Row]:
+        """All rows of one kind of question that these numerics have answered."""
+        asked = "SELECT * FROM answers WHERE question = ? AND numerics = ?"
+        with self._in_words():
+            found = self._file.execute(asked, (question, numerics)).fetchall()
+        return map(self._decoded, found)
+
+    def _decoded(self, values: tuple[Any, ...]) -> Row:
+        named = dict(zip(_COLUMNS, values, strict=True))
+        try:
+            for name in ("inputs", "outputs", "versions"):
+                named[name] = json.loads(named[name])
+                if not isinstance(named[name], dict):
+                    raise ValueError(f"{name} is no table")
+        except ValueError as error:
+            raise StoreError(
+                f"the store {self.path} is damaged: the row {str(named['address'])[:16]} cannot be read ({error}); "
+                "choose another with --store"
+            ) from None
+        return Row(**named | {"converged": bool(named["converged"])})
 
     def forget(self, addresses: Iterable[str]) -> None:
         """Remove rows, so that their points are asked again."""
@@ -236,10 +257,3 @@ def _words(path: Path, error: sqlite3.Error) -> str:
 
 def _encoded(row: Row) -> tuple[Any, ...]:
     return tuple(json.dumps(value) if isinstance(value, dict) else value for value in astuple(row))
-
-
-def _decoded(values: tuple[Any, ...]) -> Row:
-    named = dict(zip(_COLUMNS, values, strict=True))
-    for name in ("inputs", "outputs", "versions"):
-        named[name] = json.loads(named[name])
-    return Row(**named | {"converged": bool(named["converged"])})

@@ -5,7 +5,7 @@ import math
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 from .._check import Refusal, one_of, real, refuse
 from ..tasks import parse_lengths
 from .questions import QUESTIONS, AbstractTaskQuestion
+from .store import Row
 
 MOST_POINTS = 10**6
 _RANGE = ("from", "to", "points", "spacing")
@@ -140,12 +141,17 @@ class Study(BaseModel):
     def _check_points(self) -> None:
         """Refuse what would be refused at a point, before the first is asked."""
         question = QUESTIONS[self.question]
-        first = {name: values[:1] for name, values in self.axes.items()}
-        alone = ({**first, name: values} for name, values in self.axes.items())
-        together = {**first, **{name: self.axes[name] for name in ("task", "nu", "spread")}}
-        longest = {**first, **{name: self.axes[name] for name in ("task", "length")}}
-        for axes in (*alone, together, longest):
-            for inputs in _grid(axes):
+        # What is allowed of a number is an interval, so that its ends tell of all.
+        axes = {
+            name: values if isinstance(values[0], str) else tuple({min(values), max(values)})
+            for name, values in self.axes.items()
+        }
+        first = {name: values[:1] for name, values in axes.items()}
+        alone = ({**first, name: values} for name, values in axes.items())
+        together = {**first, **{name: axes[name] for name in ("task", "nu", "spread")}}
+        longest = {**first, **{name: axes[name] for name in ("task", "length")}}
+        for some in (*alone, together, longest):
+            for inputs in _grid(some):
                 question(**inputs).check()
 
     def __len__(self) -> int:
@@ -157,6 +163,24 @@ class Study(BaseModel):
         named = {name: getattr(self, name) for name in _axes_of(self.question)}
         named |= {"seed": self.seed or (0,)} if "seed" in named else {}
         return {name: values for name, values in named.items() if values is not None}
+
+    @property
+    def numerics(self) -> str:
+        """The fingerprint of the code that answers."""
+        return QUESTIONS[self.question](**next(iter(_grid(self.axes)))).numerics
+
+    def has(self, row: Row) -> bool:
+        """Whether a row of the store answers one of the points."""
+        given = row.inputs
+        if not all(given.get(name) in values for name, values in self._values.items()):
+            return False
+        if "ridge_k" in given and self.ridge_v is None and given["ridge_v"] != given["ridge_k"]:
+            return False
+        return QUESTIONS[self.question](**given).address == row.address
+
+    @cached_property
+    def _values(self) -> dict[str, frozenset[Any]]:
+        return {name: frozenset(values) for name, values in self.axes.items()}
 
     @property
     def points(self) -> list[AbstractTaskQuestion]:

@@ -1,11 +1,25 @@
-"""Sweeps: all questions of a study, answered into a store."""
+"""Sweeps: all questions of a study, answered into a store; its answers as a labelled grid, and as files."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import csv
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from .._check import one_of
+from .cluster import EngineError
 from .execute import Progress, Workers, execute
+from .fingerprint import versions
 from .store import Row, Store
-from .study import Study
+from .study import AXES, Study
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+MISSING = "missing"
+_MISSING_VALUES: dict[type, Any] = {float: np.nan, str: "", bool: False}
 
 
 class Status(NamedTuple):
@@ -28,8 +42,9 @@ def status(study: Study, store: Store) -> Status:
 
 
 def rows_of(study: Study, store: Store) -> dict[str, Row]:
-    """The rows of the study that are in the store, by address."""
-    return store.find(point.address for point in study.points)
+    """The rows of the study that are in the store, by address; takes as long as the store is large, not the study."""
+    rows = store.of_question(study.question, study.numerics)
+    return {row.address: row for row in rows if study.has(row)}
 
 
 def retry(study: Study, store: Store) -> None:
@@ -48,7 +63,7 @@ def sweep(
     """Ask every point that has no answer yet, on `workers` local processes or on the cluster of a Dask `scheduler`.
 
     `progress` is told how many failed or did not converge, how many are done, and of how many. Stopped at any moment, a
-    sweep continues where it was.
+    sweep continues where it was. A study of which every point failed is an `EngineError`.
     """
     found = rows_of(study, store)
     now = _counted(Status(len(study), 0, 0, 0), found.values())
@@ -59,11 +74,16 @@ def sweep(
             progress(failures, now.done, now.points)
 
     tell()
-    missing = [point for point in study.points if point.address not in found]
-    with Workers(scheduler, workers) as backend:
-        for row in execute(missing, backend, store):
-            now = _counted(now, [row])
-            tell()
+    row = next(iter(found.values()), None)
+    if now.missing:
+        missing = [point for point in study.points if point.address not in found]
+        with Workers(scheduler, workers) as backend:
+            for row in execute(missing, backend, store):
+                now = _counted(now, [row])
+                tell()
+    if row is not None and now.failed == now.points:
+        every = "all points" if now.points > 1 else "the only point"
+        raise EngineError(f"{every} of the study {row.result}")
     return now
 
 
@@ -77,3 +97,81 @@ def _counted(before: Status, rows: Iterable[Row]) -> Status:
         before.failed + failed,
         before.unconverged + unconverged,
     )
+
+
+def dataset(study: Study, store: Store) -> "xr.Dataset":
+    """Every output on the grid of the study, with `result` and `converged` beside them.
+
+    Where a point is missing or failed, `result` says so, `converged` is false, and there is no number (NaN).
+    """
+    import xarray as xr
+
+    found = rows_of(study, store)
+    rows = [found.get(point.address) for point in study.points]
+    shape = tuple(map(len, study.axes.values()))
+    columns = {name: _column(rows, name) for name in _outputs(rows)}
+    columns["result"] = np.array([MISSING if row is None else row.result for row in rows])
+    columns["converged"] = np.array([row is not None and row.converged for row in rows])
+    columns["seconds"] = np.array([np.nan if row is None else row.seconds for row in rows])
+    return xr.Dataset(
+        {name: (tuple(study.axes), values.reshape(shape)) for name, values in columns.items()},
+        {name: list(values) for name, values in study.axes.items()},
+        {
+            "question": study.question,
+            "numerics": study.numerics,
+            "attnrisk": versions()["attnrisk"],
+        },
+    )
+
+
+def _outputs(rows: list[Row | None]) -> list[str]:
+    return sorted({name for row in rows if row is not None for name in row.outputs})
+
+
+def _column(rows: list[Row | None], name: str) -> np.ndarray:
+    values = [None if row is None else row.outputs.get(name) for row in rows]
+    kind = next((type(value) for value in values if value is not None), float)
+    kind = float if kind is int else kind
+    lack = _MISSING_VALUES[kind]
+    return np.array([lack if value is None else value for value in values])
+
+
+def write_nc(study: Study, store: Store, path: Path) -> None:
+    """The dataset as NetCDF."""
+    dataset(study, store).to_netcdf(path, engine="scipy")
+
+
+def write_csv(study: Study, store: Store, path: Path) -> None:
+    """One line per point, missing ones too, with all digits of every number."""
+    found = rows_of(study, store)
+    rows = [found.get(point.address) for point in study.points]
+    outputs = _outputs(rows)
+    origin = ("result", "converged", "seconds", "host", "answered", "numerics", "address")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        inputs = [name for name in study.points[0].inputs if name in AXES]
+        table.writerow([*inputs, *outputs, *origin, *versions()])
+        for point, row in zip(study.points, rows, strict=True):
+            given = [point.inputs[name] for name in inputs]
+            if row is None:
+                table.writerow([*given, *("" for _ in outputs), MISSING, False])
+            else:
+                answer = [row.outputs.get(name, "") for name in outputs]
+                told = [getattr(row, name) for name in origin]
+                stood_on = [row.versions.get(name, "") for name in versions()]
+                table.writerow([*given, *answer, *told, *stood_on])
+
+
+FORMATS: dict[str, Callable[[Study, Store, Path], None]] = {"csv": write_csv, "nc": write_nc}
+
+
+def export(study: Study, store: Store, path: str | Path, form: str) -> None:
+    """Write a file of this form; one of that name is replaced when the new one is whole."""
+    write = FORMATS[one_of("export", form, FORMATS)]
+    path = Path(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(study, store, unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

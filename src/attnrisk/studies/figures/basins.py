@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from ...flow.landscape import basins, share_of
 from ..questions import AbstractAttentionQuestion, Record
 from .rows import Ask, Row, place
-from .style import GREY, INK, line
+from .style import GREY, INK, WIDTH, line, set_ticks
 
 STEM = "basins"
 
@@ -62,7 +62,12 @@ _FULL = _Grid(
     (0.1, 0.3, 0.5, 1.0),
     _RUNS,
 )
-_QUICK = _Grid({"spiked": (1.0, 2.0), "max": (1.0, 2.0)}, (3, 10), (0.1, 1.0), _QUICK_RUNS)
+_QUICK = _Grid(
+    {"spiked": (0.5, 1.0, 2.0, 4.0), "max": (0.5, 1.0, 2.0)},
+    (2, 5, 10, 20),
+    (0.1, 0.3, 1.0),
+    _QUICK_RUNS,
+)
 
 
 @dataclass(frozen=True)
@@ -124,21 +129,30 @@ _FIXED = (
 
 def plot(rows: Sequence[Row]) -> Figure:
     """Tasks downwards, what is varied to the right, one legend."""
-    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 4.7), layout="constrained")
     panels = figure.subplots(len(TASKS), len(_COLUMNS), sharey=True, sharex="col")
     for (above, task), (column, (label, shown)) in product(
         enumerate(TASKS), enumerate(_COLUMNS.items())
     ):
         axes = panels[above, column]
         _draw_panel(axes, [row for row in rows if row.task == task and _is_in(row, column)], shown)
-        if above == 0:
-            axes.set_title(_FIXED[column])
-        else:
+        axes.set_title(f"{task}, {_FIXED[column]}")
+        if above:
             axes.set_xlabel(label)
-    for axes, task in zip(panels[:, 0], TASKS, strict=True):
-        axes.set(ylabel=f"share of starts, {task} task", ylim=(-0.03, 1.03))
-    _scale_lengths(panels[0, 1], sorted({int(row.length) for row in rows}))
-    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=6)
+    for axes in panels[:, 0]:
+        axes.set(ylabel="share of starts", ylim=(-0.03, 1.03))
+    lengths = sorted({int(row.length) for row in rows})
+    panels[0, 1].set_xscale("log")
+    set_ticks(panels[0, 1].xaxis, lengths)
+    named = {row.attention for row in rows}
+    handles = [
+        line(name)._replace(dashes="solid", width=1.3).through()
+        for name in ATTENTIONS
+        if name in named
+    ]
+    seen = [fate for fate in _FATES if any(getattr(row, fate) for row in rows)]
+    handles += [Line2D([], [], label=_FATES[fate][-1], **_look(fate, INK)) for fate in seen]
+    figure.legend(handles=handles, loc="outside lower center", ncols=6)
     return figure
 
 
@@ -169,21 +183,3 @@ def _look(fate: str, colour: str) -> dict[str, Any]:
     face = colour if filled else "white"
     shape = {"marker": marker, "markersize": 3.5, "markerfacecolor": face}
     return {"color": colour, "linestyle": dashes, "linewidth": 1.3, **shape}
-
-
-def _scale_lengths(axes: Axes, lengths: Sequence[int]) -> None:
-    axes.set_xscale("log")
-    axes.minorticks_off()
-    axes.set_xticks(lengths, [str(length) for length in lengths])
-
-
-def _legend(rows: Sequence[Row]) -> list[Line2D]:
-    named = {row.attention for row in rows}
-    attentions = [
-        Line2D([], [], color=line(name).colour, linewidth=1.3, label=name)
-        for name in ATTENTIONS
-        if name in named
-    ]
-    seen = [fate for fate in _FATES if any(getattr(row, fate) for row in rows)]
-    fates = [Line2D([], [], label=_FATES[fate][-1], **_look(fate, INK)) for fate in seen]
-    return [*attentions, *fates]

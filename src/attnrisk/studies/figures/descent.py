@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from ...marion.erf_risk import erf_risk
@@ -15,7 +14,7 @@ from ...marion.settings import SETTINGS, run_setting
 from ...population.overlaps import aligned
 from ..questions import AbstractQuestion, Record
 from .rows import Ask, Row
-from .style import GREY, INK
+from .style import GREY, INK, WIDTH, Line, where
 
 STEM = "descent"
 
@@ -44,7 +43,10 @@ TITLES = {
 FOUND = 0.9  # of both overlaps, to say that a run has found the teacher; at the other minima the lower one is below 0.4
 
 _QUICK_REPEATS, _QUICK_STEPS = 5, 24_000  # enough for constant λ
-_KEY, _VALUE = "#0072b2", "#d55e00"
+_KEY = Line(r"$|k \cdot k^*|$", "#0072b2", "solid", 1.4)
+_VALUE = Line(r"$|v \cdot v^*|$", "#d55e00", "solid", 1.4)
+_EXCESS = Line("excess risk", INK, "solid", 1.4)
+_TEACHER = Line(r"at $k = k^*$, $v = v^*$", GREY, (0, (3, 2)), 1.0)
 
 
 @dataclass(frozen=True)
@@ -112,20 +114,26 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A column for each setting: overlaps above, excess risk below, one legend."""
-    figure = Figure(figsize=(9.0, 3.9), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     panels = figure.subplots(2, len(TITLES), sharex="col", sharey="row")
     for (above, below), (name, title) in zip(panels.T, TITLES.items(), strict=True):
         curve = [row for row in rows if row.setting == name]
-        _draw_overlaps(above, curve)
-        _draw_risk(below, curve)
-        above.set_title(title)
-        below.set(xlim=(0, curve[-1].step), xlabel="step")
-        below.locator_params(axis="x", nbins=3)
+        _band(above, curve, "key", _KEY)
+        _band(above, curve, "value", _VALUE)
+        text = f"{curve[-1].found:.0%} of runs\nfind the\nteacher"
+        above.text(0.96, 0.06, text, transform=above.transAxes, ha="right", fontsize=7, color=INK)
+        _band(below, curve, "excess", _EXCESS)
+        steps = [row.step for row in curve]
+        below.add_line(_TEACHER.through(steps, [row.teacher_excess for row in curve]))
+        above.set_title(f"{title}\n{where('', SETTINGS[name].dim / 2, 10)}", fontsize=7.0)
+        below.set(xlim=(0, steps[-1]), xlabel="step")
+        below.locator_params(axis="x", nbins=2)
         below.xaxis.set_major_formatter(FuncFormatter(_thousands))
     panels[0, 0].set(ylabel="overlap with the teacher", ylim=(0.0, 1.03))
     panels[1, 0].set(ylabel="excess risk", yscale="log")
     figure.align_ylabels()
-    figure.legend(handles=_legend(), loc="outside lower center", ncols=4)
+    handles = [line.through() for line in (_KEY, _VALUE, _EXCESS, _TEACHER)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
 
 
@@ -133,31 +141,11 @@ def _thousands(step: float, position: int) -> str:
     return f"{step / 1000:g}k" if step else "0"
 
 
-def _draw_overlaps(axes: Axes, rows: Sequence[Row]) -> None:
-    _band(axes, rows, "key", _KEY)
-    _band(axes, rows, "value", _VALUE)
-    text = f"{rows[-1].found:.0%} of runs\nfind the teacher"
-    axes.text(0.96, 0.06, text, transform=axes.transAxes, ha="right", fontsize=7, color=INK)
-
-
-def _draw_risk(axes: Axes, rows: Sequence[Row]) -> None:
-    _band(axes, rows, "excess", INK)
-    steps, teacher = [row.step for row in rows], [row.teacher_excess for row in rows]
-    axes.plot(steps, teacher, color=GREY, linewidth=1.0, linestyle=(0, (3, 2)))
-
-
-def _band(axes: Axes, rows: Sequence[Row], name: str, colour: str) -> None:
+def _band(axes: Axes, rows: Sequence[Row], name: str, mean: Line) -> None:
     """The mean, and behind it the range."""
     steps = [row.step for row in rows]
-    mean, low, high = ([getattr(row, name + end) for row in rows] for end in ("", "_low", "_high"))
-    axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0.0)
-    axes.plot(steps, mean, color=colour, linewidth=1.4)
-
-
-def _legend() -> list[Line2D]:
-    return [
-        Line2D([], [], color=_KEY, label=r"$|k \cdot k^*|$"),
-        Line2D([], [], color=_VALUE, label=r"$|v \cdot v^*|$"),
-        Line2D([], [], color=INK, label="excess risk"),
-        Line2D([], [], color=GREY, linestyle=(0, (3, 2)), label=r"at $k = k^*$, $v = v^*$"),
-    ]
+    middle, low, high = (
+        [getattr(row, name + end) for row in rows] for end in ("", "_low", "_high")
+    )
+    axes.fill_between(steps, low, high, color=mean.colour, alpha=0.18, linewidth=0.0)
+    axes.add_line(mean.through(steps, middle))

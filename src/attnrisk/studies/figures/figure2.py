@@ -5,14 +5,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ..._rows import BAYES
 from ..questions import AbstractTaskQuestion
 from .rows import Ask, Row, least, least_risks, with_bayes
-from .style import BAYES_LINE, INK, WIDTH, Line, line, marks, set_ticks, smooth
+from .style import INK, WIDTH, draw_curve, line, marks, set_ticks, where
 
 STEM = "figure2"
 
@@ -27,7 +25,8 @@ which figure2.csv holds with their errors; its column excess is the distance to 
 """
 
 ATTENTIONS = ("softmax", "softplus", "erf", "linear")
-LENGTHS = {"2": "$L = 2$", "10": "$L = 10$", "1-3": r"$L \sim \mathrm{Unif}\{1, 2, 3\}$"}
+LENGTHS = ("2", "10", "1-3")
+_AT = ("nu", "risk")
 _OPEN: dict[str, Any] = {"markersize": 4, "markerfacecolor": "white"}
 TASKS = {"spiked": (0.012, 1.05), "max": (0.06, 1.05)}  # and the risks to show
 
@@ -40,7 +39,7 @@ _NU: _Grid = {
     "max": (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0),
 }
 _QUICK_ATTENTIONS = ("softmax", "erf", "linear")
-_QUICK_NU: _Grid = {"spiked": (0.0, 1.0, 3.0, 6.0, 10.0), "max": (0.0, 0.5, 1.0, 2.0)}
+_QUICK_NU: _Grid = _NU | {"max": tuple(nu for nu in _NU["max"] if nu <= 2.0)}
 _BAYES_POINTS = 41  # it is cheap, and the line that the others are held against
 
 
@@ -76,44 +75,25 @@ def curves(attentions: Sequence[str], grid: _Grid) -> list[AbstractTaskQuestion]
 
 def plot(rows: Sequence[Row]) -> Figure:
     """Tasks downwards, lengths to the right, one legend."""
-    figure = Figure(figsize=(WIDTH, 4.3), layout="constrained")
+    there = {row.attention for row in rows}
+    drawn = [BAYES, *(name for name in ATTENTIONS if name in there)]
+    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     panels = figure.subplots(len(TASKS), len(LENGTHS), sharex="row", sharey="row")
     for axes, (task, length) in zip(panels.flat, product(TASKS, LENGTHS), strict=True):
-        _draw_panel(axes, [row for row in rows if (row.task, row.length) == (task, length)])
-    for axes, title in zip(panels[0], LENGTHS.values(), strict=True):
-        axes.set_title(title)
-    for axes, (task, shown) in zip(panels[:, 0], TASKS.items(), strict=True):
-        axes.set(ylabel=f"least risk, {task} task", yscale="log", ylim=shown)
+        here = [row for row in rows if (row.task, row.length) == (task, length)]
+        for name in drawn[::-1]:
+            curve = [row for row in here if row.attention == name]
+            draw_curve(axes, line(name), curve, _AT, "y")
+            limits = [row for row in curve if not row.attained]
+            axes.add_line(marks("o", line(name).colour, limits, _AT, **_OPEN))
+        axes.set(title=where(task, None, length), xlim=(0.0, max(row.nu for row in here)))
+    for axes, shown in zip(panels[:, 0], TASKS.values(), strict=True):
+        axes.set(ylabel="least risk", yscale="log", ylim=shown)
         set_ticks(axes.yaxis, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
     for axes in panels[-1]:
         axes.set_xlabel(r"signal $\nu$")
-    figure.align_ylabels()
-    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=6)
+    handles = [line(name).through() for name in drawn]
+    if not all(row.attained for row in rows):
+        handles.append(marks("o", INK, label="not attained", **_OPEN))
+    figure.legend(handles=handles, loc="outside lower center", ncols=6)
     return figure
-
-
-def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
-    for name in _drawn(rows)[::-1]:
-        curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
-        nu, log_risk = smooth([row.nu for row in curve], np.log([row.risk for row in curve]))
-        axes.add_line(_line(name).through(nu, np.exp(log_risk)))
-        limits = [row for row in curve if not row.attained]
-        axes.add_line(marks("o", _line(name).colour, limits, ("nu", "risk"), **_OPEN))
-        axes.set_xlim(0.0, curve[-1].nu)
-
-
-def _drawn(rows: Sequence[Row]) -> list[str]:
-    """The Bayes risk, and those of the attentions that there are."""
-    there = {row.attention for row in rows}
-    return [BAYES, *(name for name in ATTENTIONS if name in there)]
-
-
-def _line(name: str) -> Line:
-    return BAYES_LINE if name == BAYES else line(name)
-
-
-def _legend(rows: Sequence[Row]) -> list[Line2D]:
-    handles = [_line(name).through() for name in _drawn(rows)]
-    if all(row.attained for row in rows):
-        return handles
-    return [*handles, marks("o", INK, label="not attained", **_OPEN)]

@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ..._results import Result
 from ..._rows import BAYES
@@ -20,10 +19,22 @@ from ..questions import (
     Record,
     Simulate,
     Thresholds,
-    is_converged,
 )
-from .rows import Ask, Row, place
-from .style import GREY, INK, WIDTH, Line, line, marks, set_ticks, smooth
+from .rows import JUMP, Ask, Row, beside, place
+from .style import (
+    GREY,
+    INK,
+    SHADE,
+    WIDTH,
+    Line,
+    add_legend,
+    draw_curve,
+    line,
+    marks,
+    set_ticks,
+    smooth,
+    where,
+)
 
 STEM = "figure3"
 
@@ -48,11 +59,7 @@ REACHABLE = "reachable"
 _LIMITS: dict[str, Any] = {"softmax": "dashed", "linear": "dotted"}
 _OPTIMUM = Line("Bayes optimum", INK, "solid", 1.2)
 _REACHED = Line("reachable, where below it is hard", GREY, "solid", 1.2)
-_SHADE = "#ececec"
 _SQUARE: dict[str, Any] = {"markersize": 5.0, "markeredgecolor": "white", "zorder": 4}
-_CROSS: dict[str, Any] = {"zorder": 5, "label": "not converged"}
-_JUMP = 1.0  # α at which the optimum of noiseless labels jumps
-_NEAR = 0.005  # relative distance of the points on both sides of a jump
 _SURE = 3.0  # standard errors by which the optimum is out of reach
 
 
@@ -83,7 +90,7 @@ _FULL = Grid(
     size=10_000,
     runs=3,
 )
-_QUICK = Grid(_FULL.panels[1:2], _spaced(4), _spaced(9), {"spiked": 7}, size=1000, runs=4)
+_QUICK = Grid(_FULL.panels[1:2], _spaced(7), _spaced(14), {"spiked": 7}, size=1000, runs=4)
 
 
 def questions(quick: bool) -> list[AbstractTaskQuestion]:
@@ -136,9 +143,8 @@ def _learned(curve: list[Record], limit: Record) -> list[Row]:
 def optimum(task: str, nu: float, grid: Grid, ask: Ask) -> list[Row]:
     """The Bayes optimum and what algorithms reach, also next to where these jump."""
     (thresholds,) = ask([Thresholds(task, nu, LENGTH)])
-    jumps = [_JUMP, thresholds["algorithmic"]]
-    sides = [jump * (1 + side) for jump in jumps if jump for side in (-_NEAR, _NEAR)]
-    alphas = sorted({*grid.optimal_alphas, *sides})
+    jumps = [jump for jump in (JUMP, thresholds["algorithmic"]) if jump]
+    alphas = sorted({*grid.optimal_alphas, *(side for jump in jumps for side in beside(jump))})
     rows = []
     for found in ask(Optimal(task, nu, LENGTH, alpha) for alpha in alphas):
         for curve, name in ((BAYES, "risk"), (REACHABLE, "reachable_risk")):
@@ -168,54 +174,58 @@ def experiments(grid: Grid, learned: Sequence[Row], ask: Ask) -> list[Row]:
 def _trial(row: Row, seed: int, size: int) -> Simulate:
     ridges = row.ridge_k, row.ridge_v
     dim = round(size / row.alpha**0.5)
-    where = row.task, row.nu, row.length
-    return Simulate(*where, row.curve, row.alpha, *ridges, dim, seed, "float32")
+    at = row.task, row.nu, row.length
+    return Simulate(*at, row.curve, row.alpha, *ridges, dim, seed, "float32")
 
 
 def _row(
-    where: Record, curve: str, alpha: float, risk: float, error: float, result: str, **others: Any
+    at: Record, curve: str, alpha: float, risk: float, error: float, result: str, **others: Any
 ) -> Row:
     absent = dict.fromkeys(("ridge_k", "ridge_v", "warning", "size", "runs"))
     point = {"curve": curve, "alpha": alpha, "risk": risk, "error": error, "result": result}
-    return Row(**place(where), **point, **absent | others)
+    return Row(**place(at), **point, **absent | others)
 
 
 def plot(rows: Sequence[Row]) -> Figure:
-    """A panel for each task and signal, one legend."""
+    """A panel for each task and signal, at most three beside one another, one legend."""
     panels = [panel for panel in _FULL.panels if panel in {(row.task, row.nu) for row in rows}]
-    figure = Figure(figsize=(max(1.9 * len(panels), WIDTH), 3.1), layout="constrained")
-    drawn = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, (task, nu) in zip(drawn, panels, strict=True):
+    columns = min(3, len(panels))
+    lines = -(-len(panels) // columns)
+    figure = Figure(figsize=(WIDTH, 1.0 + 2.3 * lines), layout="constrained")
+    drawn = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in drawn.flat[len(panels) :]:
+        axes.set_axis_off()
+    for axes, (task, nu) in zip(drawn.flat, panels, strict=False):
         _draw_panel(axes, [row for row in rows if (row.task, row.nu) == (task, nu)])
-        axes.set_title(rf"{task}, $\nu = {_symbol(nu)}$")
-        axes.set_xlabel(r"samples per dimension $\alpha$")
+        axes.set(title=where(task, nu, LENGTH), xlabel=r"samples per dimension $\alpha$")
     first, last = (pick(row.alpha for row in rows if row.alpha < inf) for pick in (min, max))
-    drawn[0].set(xscale="log", xlim=(first / 1.08, last * 1.08), ylim=(-0.02, 1.05))
-    drawn[0].set_ylabel("test risk")
-    set_ticks(drawn[0].xaxis, [0.3, 1.0, 3.0, 10.0])
-    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=4)
+    drawn[0, 0].set(xscale="log", xlim=(first / 1.08, last * 1.08), ylim=(-0.02, 1.05))
+    for axes in drawn[:, 0]:
+        axes.set_ylabel("test risk")
+    set_ticks(drawn[0, 0].xaxis, [0.3, 1.0, 3.0, 10.0])
+    sizes = sorted({row.size for row in rows if row.size is not None})
+    handles = [
+        *(_line(name).through() for name in ATTENTIONS),
+        *(_limit(name).through() for name in ATTENTIONS),
+        _OPTIMUM.through(),
+        _REACHED.through(),
+        *(marks("s", GREY, label=rf"experiment, $\sqrt{{ND}} = {n}$", **_SQUARE) for n in sizes),
+    ]
+    add_legend(figure, handles, 3, rows)
     return figure
-
-
-def _symbol(nu: float) -> str:
-    return r"\infty" if nu == inf else f"{nu:g}"
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     _draw_optimum(axes, _curve(rows, BAYES), _curve(rows, REACHABLE))
     for name in ATTENTIONS:
         *curve, limit = _curve(rows, name)
-        axes.axhline(limit.risk, **_limit_style(name))
-        alpha, risk = _smooth(curve)
-        axes.add_line(_line(name).through(alpha, risk))
-        axes.add_collection(_bars(name, curve))
-        for fill, bad in (("full", False), ("none", True)):
-            shown = [row for row in curve if bool(row.warning) == bad]
-            axes.add_line(marks("o", line(name).colour, shown, markersize=2.4, fillstyle=fill))
+        axes.axhline(limit.risk, **_limit(name).style)
+        draw_curve(axes, _line(name), curve, log="x", dots=2.4)
         measured = [row for row in rows if row.curve == name and row.size is not None]
-        axes.add_collection(_bars(name, measured))
+        for shown in (curve, measured):  # one standard error up and down
+            ends = [[(row.alpha, row.risk + side * row.error) for side in (-1, 1)] for row in shown]
+            axes.add_collection(LineCollection(ends, colors=line(name).colour, linewidths=0.8))
         axes.add_line(marks("s", line(name).colour, measured, **_SQUARE))
-    axes.add_line(marks("x", INK, [r for r in rows if not is_converged(r.result)], **_CROSS))
 
 
 def _curve(rows: Sequence[Row], name: str) -> list[Row]:
@@ -224,32 +234,24 @@ def _curve(rows: Sequence[Row], name: str) -> list[Row]:
 
 
 def _smooth(curve: Sequence[Row]) -> tuple[Any, Any]:
-    log_alpha, risk = smooth([np.log(row.alpha) for row in curve], [row.risk for row in curve])
-    return np.exp(log_alpha), risk
+    return smooth([row.alpha for row in curve], [row.risk for row in curve], "x")
 
 
 def _draw_optimum(axes: Axes, best: Sequence[Row], reached: Sequence[Row]) -> None:
     """The optimum before and after its jump, and the hard phase: what lies between it and the reachable."""
-    sides = [[row for row in best if (row.alpha < _JUMP) == before] for before in (True, False)]
-    for side in sides:
-        axes.add_line(_OPTIMUM.through(*_smooth(side)))
-    ends = [sides[0][-1].risk, sides[1][0].risk]
-    axes.add_line(_OPTIMUM._replace(dashes="dotted").through([_JUMP, _JUMP], ends))
+    draw_curve(axes, _OPTIMUM, best, log="x", jumps=(JUMP,))
+    before, after = ([r for r in best if (r.alpha < JUMP) == side] for side in (True, False))
+    ends = [before[-1].risk, after[0].risk]
+    axes.add_line(_OPTIMUM._replace(dashes="dotted").through([JUMP, JUMP], ends))
     hard = [pair for pair in zip(best, reached, strict=True) if _is_hard(*pair)]
     if not hard:
         return
     alpha, risk = _smooth([above for _, above in hard])
-    below = np.interp(alpha, *_smooth(sides[1]))
-    axes.fill_between(alpha, below, risk, color=_SHADE, linewidth=0.0, zorder=0)
+    below = np.interp(alpha, *_smooth(after))
+    axes.fill_between(alpha, below, risk, color=SHADE, linewidth=0.0, zorder=0)
     if hard[-1][0] is not best[-1]:  # the reachable jumps too, and falls onto the optimum
         alpha, risk = np.append(alpha, alpha[-1]), np.append(risk, below[-1])
     axes.add_line(_REACHED.through(alpha, risk))
-
-
-def _bars(name: str, curve: Sequence[Row]) -> LineCollection:
-    """One standard error up and down."""
-    ends = [[(row.alpha, row.risk + side * row.error) for side in (-1, 1)] for row in curve]
-    return LineCollection(ends, colors=line(name).colour, linewidths=0.8)
 
 
 def _is_hard(best: Row, reached: Row) -> bool:
@@ -261,19 +263,5 @@ def _line(name: str) -> Line:
     return line(name)._replace(dashes="solid", width=1.5)
 
 
-def _limit_style(name: str) -> dict[str, Any]:
-    return {"color": line(name).colour, "linestyle": _LIMITS[name], "linewidth": 0.9}
-
-
-def _legend(rows: Sequence[Row]) -> list[Line2D]:
-    learners = [_line(name).through() for name in ATTENTIONS]
-    limits = [
-        Line2D([], [], label=rf"{name}, $\alpha = \infty$", **_limit_style(name))
-        for name in ATTENTIONS
-    ]
-    handles = [*learners, *limits, _OPTIMUM.through(), _REACHED.through()]
-    sizes = sorted({row.size for row in rows if row.size is not None})
-    labels = [rf"experiment, $\sqrt{{ND}} = {size}$" for size in sizes]
-    handles += [marks("s", GREY, label=label, **_SQUARE) for label in labels]
-    converged = all(is_converged(row.result) for row in rows)
-    return handles if converged else [*handles, marks("x", INK, **_CROSS)]
+def _limit(name: str) -> Line:
+    return Line(rf"{name}, $\alpha = \infty$", line(name).colour, _LIMITS[name], 0.9)

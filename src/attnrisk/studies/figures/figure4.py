@@ -7,15 +7,13 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ...flow.flow import gradient_flow, random_starts
 from ...population.overlaps import Overlaps
 from ..questions import AbstractAttentionQuestion, Record
 from .rows import Ask, Row, joined
-from .style import GREY, INK, Line, line, marks
+from .style import GREY, INK, WIDTH, Line, line, marks, where
 
 STEM = "figure4"
 
@@ -45,11 +43,12 @@ TASKS = ("spiked", "max")
 RUNS, SIZE = 20, 0.1
 _UNCONVERGED = "unconverged runs"
 _WIDTHS = {"softmax": 2.4, "linear": 1.2}
+_STARTS = Line("starts, lowest to highest", GREY, "solid", 3.0)  # a bar, left of all signals
 
 _Grid = dict[str, tuple[float, ...]]
 
 _NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
-_QUICK_NU: _Grid = {"spiked": (1.0, 2.0), "max": ()}
+_QUICK_NU: _Grid = _NU | {"max": ()}
 _TIME = 1e6  # runs come to rest before 10^5
 # Of a step: the way depends on it, the ends do not. With large steps linear attention, whose steps cost next to
 # nothing, hovers around its end for long before it comes to rest.
@@ -116,54 +115,34 @@ def _parameters(overlaps: Overlaps) -> dict[str, Any]:
 
 
 def plot(rows: Sequence[Row]) -> Figure:
-    """Tasks downwards, order parameters to the right, one legend."""
+    """Order parameters of each task on two lines of panels, one legend."""
     tasks = [task for task in TASKS if task in {row.task for row in rows}]
-    figure = Figure(figsize=(9.0, 0.4 + 1.5 * len(tasks)), layout="constrained")
-    panels = figure.subplots(len(tasks), len(SHOWN), sharex="row", sharey="col", squeeze=False)
+    figure = Figure(figsize=(WIDTH, 0.6 + 3.0 * len(tasks)), layout="constrained")
+    panels = figure.subplots(2 * len(tasks), len(SHOWN) // 2, squeeze=False)
     for axes, (task, name) in zip(panels.flat, product(tasks, SHOWN), strict=True):
-        _draw_panel(axes, [row for row in rows if (row.task, row.parameter) == (task, name)])
-    for axes, title in zip(panels[0], SHOWN.values(), strict=True):
-        axes.set_title(title)
-    for axes, task in zip(panels[:, 0], tasks, strict=True):
-        axes.set_ylabel(f"{task} task")
+        here = [row for row in rows if (row.task, row.parameter) == (task, name)]
+        axes.add_line(_STARTS.through([0.0, 0.0], [here[0].start_low, here[0].start_high]))
+        for attention in ATTENTIONS:
+            curve = sorted((r for r in here if r.attention == attention), key=lambda row: row.nu)
+            nu, mean, low, high = zip(*((r.nu, r.mean, r.low, r.high) for r in curve), strict=True)
+            colour = line(attention).colour
+            axes.fill_between(nu, low, high, color=colour, alpha=0.25, linewidth=0.0)
+            axes.add_line(_line(attention).through(nu, mean))
+            axes.plot(nu, mean, ".", color=colour)
+            moving = [row for row in curve if row.unconverged]
+            axes.add_line(marks("x", colour, moving, ("nu", "mean"), label=_UNCONVERGED))
+            axes.set_xlim(-0.05 * nu[-1], 1.05 * nu[-1])
+        axes.locator_params(axis="y", nbins=5)
+        axes.set(title=where(task, None, LENGTH), ylabel=SHOWN[name])
     for axes in panels[-1]:
         axes.set_xlabel(r"signal $\nu$")
-    figure.align_ylabels()
-    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=4)
+    handles = [*(_line(name).through() for name in ATTENTIONS), _STARTS.through()]
+    if any(row.unconverged for row in rows):
+        handles.append(marks("x", INK, label=_UNCONVERGED))
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
-
-
-def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
-    axes.add_line(_bar(rows[0].start_low, rows[0].start_high))
-    for name in ATTENTIONS:
-        curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
-        nu, mean, low, high = zip(
-            *((row.nu, row.mean, row.low, row.high) for row in curve), strict=True
-        )
-        axes.fill_between(nu, low, high, color=line(name).colour, alpha=0.25, linewidth=0.0)
-        axes.add_line(_line(name).through(nu, mean))
-        axes.plot(nu, mean, ".", color=line(name).colour)
-        moving = [row for row in curve if row.unconverged]
-        axes.add_line(marks("x", INK, moving, ("nu", "mean"), label=_UNCONVERGED))
-        axes.set_xlim(-0.05 * curve[-1].nu, 1.05 * curve[-1].nu)
-    axes.locator_params(axis="y", nbins=5)
 
 
 def _line(name: str) -> Line:
     """The line of an attention, the wider one below."""
     return line(name)._replace(width=_WIDTHS[name])
-
-
-def _bar(low: float, high: float, label: str = "") -> Line2D:
-    """The range of the starts, left of all signals."""
-    return Line2D(
-        [0.0, 0.0], [low, high], color=GREY, linewidth=3.0, solid_capstyle="butt", label=label
-    )
-
-
-def _legend(rows: Sequence[Row]) -> list[Line2D]:
-    starts = _bar(0.0, 0.0, "starts, lowest to highest")
-    handles = [*(_line(name).through() for name in ATTENTIONS), starts]
-    if all(row.unconverged == 0 for row in rows):
-        return handles
-    return [*handles, marks("x", INK, label=_UNCONVERGED)]

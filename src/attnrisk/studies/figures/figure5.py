@@ -13,7 +13,7 @@ from ...flow.landscape import mismatched_minimum
 from ...population import population_minimum
 from ..questions import AbstractAttentionQuestion, Record
 from .rows import Ask, Row, joined
-from .style import INK, WIDTH, Line, line, smooth
+from .style import INK, WIDTH, Line, draw_curve, line, where
 
 STEM = "figure5"
 
@@ -38,7 +38,7 @@ _Grid = dict[str, tuple[float, ...]]
 
 _NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
 _QUICK_ATTENTIONS = ("softmax", "linear")
-_QUICK_NU: _Grid = {"spiked": (2.0, 3.0), "max": ()}
+_QUICK_NU: _Grid = _NU | {"max": ()}
 
 _DASHED = (0, (4, 1.5))
 
@@ -104,29 +104,33 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each task, one legend."""
-    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
     tasks = [task for task in TASKS if task in {row.task for row in rows}]
     panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
     for axes, task in zip(panels, tasks, strict=True):
         _draw_panel(axes, [row for row in rows if row.task == task])
-        axes.set(title=f"{task} task, $L = {LENGTH}$", xlabel=r"signal $\nu$")
+        axes.set(title=where(task, None, LENGTH), xlabel=r"signal $\nu$")
     panels[0].set(ylabel="risk", ylim=(None, 1.02))
-    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=5)
+    named = {row.attention for row in rows}
+    seen = {row.kind for row in rows if row.point == MIS}
+    handles = [_line(name, "solid").through() for name in ATTENTIONS if name in named]
+    handles += [Line(WELL, INK, "solid", 1.5).through(), Line(MIS, INK, _DASHED, 1.5).through()]
+    handles += [_mark(kind, INK) for kind in _MARKS if kind in seen]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
     return figure
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     for name in ATTENTIONS:
         curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
-        axes.add_line(_line(name, "solid").through(*smooth(*_places(curve, WELL))))
-        swapped = [row for row in curve if row.point == MIS]
+        well, swapped = ([row for row in curve if row.point == point] for point in (WELL, MIS))
+        draw_curve(axes, _line(name, "solid"), well, ("nu", "risk"))
         for escaped, stretch in groupby(swapped, key=lambda row: row.kind == ESCAPED):
             if not escaped:
-                axes.add_line(_line(name, _DASHED).through(*smooth(*_places(list(stretch), MIS))))
+                draw_curve(axes, _line(name, _DASHED), stretch, ("nu", "risk"))
         for row in swapped:
-            axes.add_line(_mark(row.kind, _line(name, "solid").colour, [row.nu], [row.risk]))
-    signals = [row.nu for row in rows]
-    axes.set_xlim(0.0, 1.03 * max(signals))
+            axes.add_line(_mark(row.kind, line(name).colour, [row.nu], [row.risk]))
+    axes.set_xlim(0.0, 1.03 * max(row.nu for row in rows))
     axes.autoscale_view(scalex=False)
 
 
@@ -135,22 +139,8 @@ def _line(name: str, dashes: Any) -> Line:
     return line(name)._replace(dashes=dashes, width=1.5)
 
 
-def _places(rows: Sequence[Row], point: str) -> tuple[list[float], list[float]]:
-    chosen = [row for row in rows if row.point == point]
-    return [row.nu for row in chosen], [row.risk for row in chosen]
-
-
 def _mark(kind: str, colour: str, x: Any = (), y: Any = ()) -> Line2D:
     marker, filled, label = _MARKS[kind]
     shape: dict[str, Any] = {"marker": marker, "markersize": 4, "linestyle": "none"}
     face = colour if filled else "white"
     return Line2D(x, y, color=colour, markerfacecolor=face, label=label, **shape)
-
-
-def _legend(rows: Sequence[Row]) -> list[Line2D]:
-    named = {row.attention for row in rows}
-    attentions = [_line(name, "solid").through() for name in ATTENTIONS if name in named]
-    well = Line2D([], [], color=INK, linewidth=1.5, label=WELL)
-    swapped = Line2D([], [], color=INK, linewidth=1.5, linestyle=_DASHED, label=MIS)
-    seen = {row.kind for row in rows if row.point == MIS}
-    return [*attentions, well, swapped, *(_mark(kind, INK) for kind in _MARKS if kind in seen)]

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..questions import ERM, LearningCurve, Record, is_converged
+from ..questions import ERM, LearningCurve, Record
 from .rows import Ask, Row, place
-from .style import INK, WIDTH, marks
+from .style import INK, WIDTH, has_converged, marks, where
 
 STEM = "figure6"
 
@@ -43,7 +43,7 @@ class Grid(NamedTuple):
 
 
 _FULL = Grid((1.0, 2.0, 8.0), tuple(np.geomspace(0.03, 100.0, 9).tolist()), 7)
-_QUICK = Grid((4.0,), tuple(np.geomspace(0.1, 30.0, 3).tolist()), 7)
+_QUICK = Grid((4.0,), tuple(np.geomspace(0.1, 30.0, 6).tolist()), 7)
 
 
 def questions(quick: bool) -> list[ERM]:
@@ -101,18 +101,23 @@ def _row(where: Record, found: Record, tuned: bool) -> Row:
 def plot(rows: Sequence[Row]) -> Figure:
     """A row of panels for each attention, a column for each α, and one scale of colours."""
     alphas = sorted({row.alpha for row in rows})
-    figure = Figure(figsize=(WIDTH, 2.2 * len(ATTENTIONS) + 0.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.4 * len(ATTENTIONS) + 0.6), layout="constrained")
     panels = figure.subplots(len(ATTENTIONS), len(alphas), sharex=True, sharey=True, squeeze=False)
     for name, line in zip(ATTENTIONS, panels, strict=True):
         for alpha, axes in zip(alphas, line, strict=True):
             here = [row for row in rows if (row.attention, row.alpha) == (name, alpha)]
             colours = _draw_panel(axes, here)
-            axes.set_title(rf"{name}, $\alpha = {alpha:g}$")
+            axes.set_title(rf"{name}, $\alpha = {alpha:g}$" + "\n" + where("", NU, LENGTH))
         line[0].set_ylabel(r"ridge on $v$, $r_v$")
     for axes in panels[-1]:
         axes.set_xlabel(r"ridge on $k$, $r_k$")
     figure.colorbar(colours, ax=panels, label="test risk", pad=0.015, ticks=_LEVELS[::4])
-    figure.legend(handles=_legend(rows), loc="outside lower center", ncols=3)
+    handles: list[Any] = [marks("*", "white", label="tuned ridges", **_STAR)]
+    if any(row.warning for row in rows):
+        handles.append(Patch(facecolor="none", hatch="////", label="replica symmetry fails"))
+    if not all(map(has_converged, rows)):
+        handles.append(marks("x", "white", label="not converged", **_CROSS))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -127,16 +132,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> Any:
         axes.contourf(k, v, unstable, [0.5, 1.5], colors="none", hatches=["////"])
     ridges = ("ridge_k", "ridge_v")
     axes.add_line(marks("*", "white", [r for r in rows if r.tuned], ridges, **_STAR))
-    failed = [row for row in rows if not is_converged(row.result)]
+    failed = [row for row in rows if not has_converged(row)]
     axes.add_line(marks("x", "white", failed, ridges, **_CROSS))
     axes.set(xscale="log", yscale="log")
     return colours
-
-
-def _legend(rows: Sequence[Row]) -> list[Any]:
-    handles: list[Any] = [marks("*", "white", label="tuned ridges", **_STAR)]
-    if any(row.warning for row in rows):
-        handles.append(Patch(facecolor="none", hatch="////", label="replica symmetry fails"))
-    if not all(is_converged(row.result) for row in rows):
-        handles.append(marks("x", "white", label="not converged", **_CROSS))
-    return handles

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ...attention import Softmax
 from ...flow.flow import gradient_flow, random_starts
@@ -17,7 +16,7 @@ from ...population.overlaps import swapped
 from ...tasks import SpikedSLR
 from ..questions import AbstractQuestion, Record, is_converged
 from .rows import Ask, Row
-from .style import GREY, INK
+from .style import GREY, INK, WIDTH, Line, add_legend, where
 
 STEM = "flow"
 
@@ -33,12 +32,18 @@ holds both paths, with the residuals and the norm of the gradient.
 
 NU, LENGTH = 2.0, 10
 STARTS = {"random": "from small random vectors", "swapped": "from $k = v^*$, $v = k^*$"}
+_BAYES = Line("Bayes risk", GREY, (0, (3, 2)), 1.0)
 
-_COLOURS = {"m_kk": "#0072b2", "m_vv": "#d55e00", "m_kv": "#56b4e9", "m_vk": "#e69f00"}
-_DASHES: dict[str, Any] = {"m_kk": "solid", "m_vv": "solid", "m_kv": (0, (4, 1.5))}
-_DASHES["m_vk"] = _DASHES["m_kv"]
+# Labels are columns.
+_RISK = Line("risk", INK, "solid", 1.5)
+_OVERLAPS = (
+    Line("m_kk", "#0072b2", "solid", 1.5),
+    Line("m_vv", "#d55e00", "solid", 1.5),
+    Line("m_kv", "#56b4e9", (0, (4, 1.5)), 1.5),
+    Line("m_vk", "#e69f00", (0, (4, 1.5)), 1.5),
+)
 
-_POINTS, _QUICK_POINTS = 200, 30
+_POINTS, _QUICK_POINTS = 200, 100
 _FIRST, _LAST = 0.1, 1e5
 _BEYOND = 3.0  # times the end of the slower run, to see that nothing moves
 
@@ -95,48 +100,34 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A column for each start: risk above, overlaps below, one legend."""
-    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 4.3), layout="constrained")
     panels = figure.subplots(2, len(STARTS), sharex=True, sharey="row")
     for (above, below), (name, title) in zip(panels.T, STARTS.items(), strict=True):
         path = [row for row in rows if row.start == name]
-        _draw_risk(above, path)
-        _draw_overlaps(below, path)
-        above.set_title(title)
-        below.set_xlabel("time")
+        above.axhline(path[0].bayes_risk, **_BAYES.style)
+        _draw(above, path, _RISK)
+        below.axhline(0.0, color=GREY, linewidth=0.5)
+        for overlap in _OVERLAPS:
+            _draw(below, path, overlap)
+        above.set_title(f"{title}\n{where('spiked', NU, LENGTH)}")
+        below.set(title=where("spiked", NU, LENGTH), xlabel="time")
     last = min(_BEYOND * max(row.end_time for row in rows), _LAST)
     panels[0, 0].set(xscale="log", xlim=(_FIRST, last), ylabel="risk")
     panels[1, 0].set_ylabel("overlap with the teacher")
     figure.align_ylabels()
-    figure.legend(handles=_legend(), loc="outside lower center", ncols=6)
+    handles = [_RISK.through(), _BAYES.through()]
+    for overlap in _OVERLAPS:
+        symbol = f"${overlap.label[0]}_{{{overlap.label[2:]}}}$"
+        handles.append(overlap._replace(label=symbol).through())
+    add_legend(figure, handles, 6, [])
     return figure
 
 
-def _draw_risk(axes: Axes, path: Sequence[Row]) -> None:
-    axes.axhline(path[0].bayes_risk, color=GREY, linewidth=1.0, linestyle=(0, (3, 2)))
-    _draw(axes, path, "risk", INK, "solid")
-
-
-def _draw_overlaps(axes: Axes, path: Sequence[Row]) -> None:
-    axes.axhline(0.0, color=GREY, linewidth=0.5)
-    for name, colour in _COLOURS.items():
-        _draw(axes, path, name, colour, _DASHES[name])
-
-
-def _draw(axes: Axes, path: Sequence[Row], name: str, colour: str, dashes: Any) -> None:
-    """The curve up to where the run stopped, and a mark there that tells whether it came to rest."""
+def _draw(axes: Axes, path: Sequence[Row], curve: Line) -> None:
+    """A column up to where the run stopped, and a mark there that tells whether it came to rest."""
     moving = [row for row in path if row.time < path[0].end_time]
-    times, values = [row.time for row in moving], [getattr(row, name) for row in moving]
-    end = path[0].end_time, getattr(path[-1], name)
-    axes.plot([*times, end[0]], [*values, end[1]], color=colour, linestyle=dashes, linewidth=1.5)
+    end = path[0].end_time, getattr(path[-1], curve.label)
+    times = [*(row.time for row in moving), end[0]]
+    axes.add_line(curve.through(times, [*(getattr(row, curve.label) for row in moving), end[1]]))
     marker = "o" if is_converged(path[0].result) else "x"
-    axes.plot(*end, color=colour, marker=marker, markersize=4, clip_on=False)
-
-
-def _legend() -> list[Line2D]:
-    words = {name: f"${name[0]}_{{{name[2:]}}}$" for name in _COLOURS}
-    overlaps = [
-        Line2D([], [], color=colour, linestyle=_DASHES[name], label=words[name])
-        for name, colour in _COLOURS.items()
-    ]
-    bayes = Line2D([], [], color=GREY, linestyle=(0, (3, 2)), label="Bayes risk")
-    return [Line2D([], [], color=INK, label="risk"), bayes, *overlaps]
+    axes.plot(*end, color=curve.colour, marker=marker, markersize=4, clip_on=False)

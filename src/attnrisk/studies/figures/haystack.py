@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ..._rows import BAYES, FLOOR
 from ..questions import AbstractTaskQuestion
 from .rows import Ask, Row, least, least_risks, with_bayes
-from .style import BAYES_LINE, GREY, Line, line, smooth
+from .style import BAYES_LINE, GREY, Line, draw_curve, line
 
 STEM = "haystack"
 
@@ -39,7 +39,7 @@ _LOST = ("linear", "softplus", "elu+1", "relu", "elementwise-relu", "taylor-2", 
 _THRESHOLDS = ("erf", "sigmoid")
 _EXPONENTIAL = ("softmax", "softmax-1")
 ATTENTIONS = _LOST + _THRESHOLDS + _EXPONENTIAL
-_QUICK_ATTENTIONS = ("linear", "softplus", "erf", "softmax")
+_QUICK_ATTENTIONS = ("linear", "taylor-2", "erf", "softmax")
 _WIDTHS = {"softplus": 3.4, "elu+1": 2.2, "relu": 0.9, "erf": 3.0, "sigmoid": 1.7}
 _WIDTHS |= {"softmax": 4.6, "softmax-1": 2.6}
 _REFERENCES = {
@@ -48,8 +48,8 @@ _REFERENCES = {
 }
 
 _LENGTHS = (2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10**4, 10**5, 10**6)
-_QUICK_LENGTHS = (2, 30, 10**6)
-_REFERENCE_LENGTHS = np.unique(np.geomspace(2, 10**6, 60).round().astype(int)).tolist()
+_QUICK_LENGTHS = (2, 5, 10, 30, 100, 300, 1000, 10**4, 10**5, 10**6)
+_REFERENCE_LENGTHS = np.unique(np.geomspace(2, 10**6, 30).round().astype(int)).tolist()
 
 
 def questions(quick: bool) -> list[AbstractTaskQuestion]:
@@ -80,16 +80,16 @@ def curves(attentions: Sequence[str], lengths: Sequence[int]) -> list[AbstractTa
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each signal; the lines are named at the right, where they end."""
-    figure = Figure(figsize=(9.0, 3.9))
+    figure = Figure(figsize=(7.6, 4.2))
     figure.text(0.008, 0.98, _TITLE, va="top", fontsize=11, fontweight="bold")
     figure.text(0.008, 0.915, _SUBTITLE, va="top", fontsize=8, color=_SOFT)
-    grid = {"left": 0.05, "right": 0.84, "top": 0.8, "bottom": 0.12, "wspace": 0.07}
+    grid = {"left": 0.065, "right": 0.82, "top": 0.76, "bottom": 0.12, "wspace": 0.08}
     panels = figure.subplots(1, len(SIGNALS), sharex=True, sharey=True, gridspec_kw=grid)
     for axes, (signal, verdict) in zip(panels, SIGNALS.items(), strict=True):
         _draw_panel(axes, [row for row in rows if round(_signal(row)) == signal])
         factor = "" if signal == 1 else rf"{signal}\,"
-        axes.set_title(rf"$\nu = {factor}\log L$:  {verdict}", loc="left")
-        axes.set_xlabel("tokens in the sequence, $L$")
+        axes.set_title(rf"$\nu = {factor}\log L$:" + f"\n{verdict}", loc="left")
+        axes.set_xlabel("tokens $L$")
     panels[0].set(xscale="log", xlim=(2, 10**6), ylim=(-0.02, 1.04), ylabel="least risk")
     panels[0].minorticks_off()
     _annotate(panels)
@@ -104,12 +104,10 @@ def _signal(row: Row) -> float:
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     axes.axhline(1.0, color=GREY, linewidth=0.5, zorder=0)
     for name in (*ATTENTIONS, *_REFERENCES):
-        curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
-        if curve:
-            length, risk = smooth(
-                [log(float(row.length)) for row in curve], [row.risk for row in curve]
-            )
-            axes.add_line(_line(name).through(np.exp(length), risk))
+        curve = [
+            Row(tokens=float(row.length), **vars(row)) for row in rows if row.attention == name
+        ]
+        draw_curve(axes, _line(name), curve, ("tokens", "risk"), "x")
 
 
 def _line(name: str) -> Line:
@@ -123,8 +121,8 @@ def _annotate(panels: Sequence[Axes]) -> None:
     small: dict[str, Any] = {"fontsize": 7.0, "color": _SOFT}
     panels[0].text(2.3, 0.985, "needle lost", va="top", **small)
     panels[0].text(2.3, 0.0, "needle found", va="bottom", **small)
-    panels[0].text(3e3, 0.79, "even Bayes loses it,\nthough slowly", va="top", **small)
-    panels[1].text(1.5e2, 0.40, "softmax and thresholds\nkeep half of it", va="top", **small)
+    panels[0].text(9e5, 0.79, "even Bayes\nloses it, slowly", va="top", ha="right", **small)
+    panels[1].text(1.5e2, 0.40, "softmax and thresholds\nlevel off near 1/2", va="top", **small)
     panels[2].text(9e5, 0.76, "polynomial weights\nlose it", va="top", ha="right", **small)
     panels[2].text(9e5, 0.14, "softmax and thresholds\nfind it", va="bottom", ha="right", **small)
 

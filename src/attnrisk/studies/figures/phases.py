@@ -1,16 +1,14 @@
 """The phases of learning: where the Bayes optimum jumps, and where message passing does."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ..questions import Thresholds
 from .rows import Ask, Row, place
-from .style import GREY, INK, WIDTH, smooth
+from .style import GREY, INK, SHADE, WIDTH, Line, smooth, where
 
 STEM = "phases"
 
@@ -27,8 +25,11 @@ LENGTH = "3"
 _Grid = dict[str, tuple[float, ...]]
 
 _NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "max": (0.5, 1.0, 2.0, 3.0, 5.0)}
-_QUICK_NU: _Grid = {"spiked": (1.0, 2.0, 5.0), "max": ()}
-_SHADE = "#ececec"
+_QUICK_NU: _Grid = _NU | {"max": ()}
+_LINES = (
+    Line("the optimum finds $v^*$", INK, "solid", 1.5),
+    Line("message passing finds $v^*$", GREY, "solid", 1.5),
+)
 
 
 def questions(quick: bool) -> list[Thresholds]:
@@ -53,9 +54,11 @@ def plot(rows: Sequence[Row]) -> Figure:
     panels = figure.subplots(1, len(tasks), sharex=True, squeeze=False)[0]
     for axes, task in zip(panels, tasks, strict=True):
         _draw_panel(axes, sorted((r for r in rows if r.task == task), key=lambda row: row.nu))
-        axes.set(title=f"{task} task, $L = {LENGTH}$", xlabel=r"samples per dimension $\alpha$")
-    panels[0].set(ylabel=r"signal $\nu$", xlim=(0.9, None))
-    figure.legend(handles=_legend(), loc="outside lower center", ncols=3)
+        axes.set(title=where(task, None, LENGTH), xlabel=r"samples per dimension $\alpha$")
+        axes.set_ylabel(r"signal $\nu$")
+    panels[0].set_xlim(0.9, None)
+    handles = [*(line.through() for line in _LINES), Patch(color=SHADE, label="hard phase")]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -64,9 +67,9 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     nu = [row.nu for row in found]
     fine, reached = smooth(nu, [row.algorithmic for row in found])
     _, possible = smooth(nu, [row.information for row in found])
-    axes.fill_betweenx(fine, possible, reached, color=_SHADE, linewidth=0.0)
-    axes.add_line(_line(INK, possible, fine))
-    axes.add_line(_line(GREY, reached, fine))
+    axes.fill_betweenx(fine, possible, reached, color=SHADE, linewidth=0.0)
+    for line, alpha in zip(_LINES, (possible, reached), strict=True):
+        axes.add_line(line.through(alpha, fine))
     axes.errorbar(
         [row.algorithmic or 0.0 for row in found],
         nu,
@@ -76,15 +79,3 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         markersize=3,
         elinewidth=0.8,
     )
-
-
-def _line(colour: str, x: Any = (), y: Any = (), label: str = "") -> Line2D:
-    return Line2D(x, y, color=colour, linewidth=1.5, label=label)
-
-
-def _legend() -> list[Any]:
-    return [
-        _line(INK, label="the optimum finds $v^*$"),
-        _line(GREY, label="message passing finds $v^*$"),
-        Patch(color=_SHADE, label="hard phase"),
-    ]

@@ -6,6 +6,14 @@ from types import SimpleNamespace
 from ..execute import Ask as Ask
 from ..questions import AbstractTaskQuestion, Bayes, Floor, Population, Record
 
+JUMP = 1.0  # α at which the optimum of noiseless labels jumps
+_NEAR = 0.005  # relative distance of the points on both sides of a jump
+
+
+def beside(jump: float) -> tuple[float, float]:
+    """The points on both sides of a jump."""
+    return jump * (1 - _NEAR), jump * (1 + _NEAR)
+
 
 class Row(SimpleNamespace):
     """One line of the data of a figure; its attributes are the columns."""

@@ -2,21 +2,30 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import pairwise
+from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 from scipy.interpolate import PchipInterpolator
 
+from ..._results import Result
+from ..._rows import BAYES
 from ...attention import CATALOGUE
+from ..questions import is_converged
 
 RESOLUTION = 200  # dots per inch of the PNG files
 WIDTH = 7.0  # inches: a text block of two columns
 
-INK, GREY = "#1a1a1a", "#8a8a8a"
+_FEW = 8  # points, below which a spline would show what was not computed
+INK, GREY, SHADE = "#1a1a1a", "#8a8a8a", "#ececec"
 
 # Hues say how the weights grow: blue exponential, amber quadratic, purple linear, green bounded, red linear without
 # normalisation. Most are from the palettes of Okabe and Ito and of Tol, which colour-blind readers can tell apart.
@@ -54,21 +63,23 @@ class Line(NamedTuple):
     dashes: Any
     width: float
 
+    @property
+    def style(self) -> dict[str, Any]:
+        """The words of matplotlib."""
+        return {"color": self.colour, "linestyle": self.dashes, "linewidth": self.width}
+
     def through(self, x: Any = (), y: Any = ()) -> Line2D:
         """The curve through these points; without any, for a legend."""
-        style: dict[str, Any] = {
-            "color": self.colour,
-            "linestyle": self.dashes,
-            "linewidth": self.width,
-        }
-        return Line2D(x, y, label=self.label, **style)
+        return Line2D(x, y, label=self.label, **self.style)
 
 
 BAYES_LINE = Line("Bayes", INK, "solid", 0.9)
 
 
 def line(name: str) -> Line:
-    """The line of the attention called `name`; softmax is drawn wide, since the Bayes risk lies on it."""
+    """The line of Bayes, or of the attention called `name`; softmax is wide, since the Bayes risk lies on it."""
+    if name == BAYES:
+        return BAYES_LINE
     dashes = DASHES[CATALOGUE[name].attention.family]
     return Line(name, COLOURS[name], dashes, 3.2 if name == "softmax" else 1.5)
 
@@ -110,6 +121,58 @@ def marks(
     return Line2D(x, y, color=colour, marker=marker, linestyle="none", **shape)
 
 
+def cross(colour: str = INK, rows: Iterable[Any] = (), at: Any = ("alpha", "risk")) -> Line2D:
+    """The mark of points that did not converge."""
+    return marks("x", colour, rows, at, markersize=4, zorder=5, label="not converged")
+
+
+def has_converged(row: Any) -> bool:
+    """Whether a row is a number to rely on; rows without a `result` are."""
+    return is_converged(vars(row).get("result", Result.CONVERGED))
+
+
+def draw_curve(
+    axes: Axes,
+    style: Line,
+    rows: Iterable[Any],
+    at: tuple[str, str] = ("alpha", "risk"),
+    log: str = "",
+    jumps: Sequence[float] = (),
+    dots: float = 0.0,
+) -> None:
+    """A line through the rows that converged, interrupted at `jumps`; crosses of its colour are the others.
+
+    `log` names the logarithmic axes. Dots have the size `dots`, and are hollow where a row has a `warning`.
+    """
+    rows = sorted(rows, key=attrgetter(at[0]))
+    settled = [row for row in rows if has_converged(row)]
+    for low, high in pairwise((-inf, *jumps, inf)):
+        part = [row for row in settled if low < getattr(row, at[0]) <= high]
+        x, y = ([getattr(row, name) for row in part] for name in at)
+        axes.add_line(style.through(*smooth(x, y, log)))
+    for fill, hollow in (("full", False), ("none", True)) if dots else ():
+        shown = [row for row in settled if bool(vars(row).get("warning")) == hollow]
+        axes.add_line(marks("o", style.colour, shown, at, markersize=dots, fillstyle=fill))
+    axes.add_line(cross(style.colour, [row for row in rows if row not in settled], at))
+
+
+def add_legend(figure: Figure, handles: Iterable[Any], columns: int, rows: Iterable[Any]) -> None:
+    """Below the panels; with a cross where a row did not converge."""
+    crosses = [] if all(map(has_converged, rows)) else [cross()]
+    figure.legend(handles=[*handles, *crosses], loc="outside lower center", ncols=columns)
+
+
+def where(task: str = "", nu: float | None = None, length: Any = None) -> str:
+    """The title of a panel: the task, the signal and the number of tokens, as far as its axes do not show them."""
+    symbol = r"\infty" if nu == inf else f"{nu:g}" if nu is not None else ""
+    signal = rf"$\nu = {symbol}$" if symbol else ""
+    tokens = "" if length is None else LENGTHS.get(str(length), f"$L = {length}$")
+    return ", ".join(word for word in (task, signal, tokens) if word)
+
+
+LENGTHS = {"1-3": r"$L \sim \mathrm{Unif}\{1, 2, 3\}$"}
+
+
 def set_ticks(axis: Axis, values: Sequence[float]) -> None:
     """Plain numbers at these places, also on a logarithmic axis."""
     axis.set_major_locator(FixedLocator(values))
@@ -117,10 +180,15 @@ def set_ticks(axis: Axis, values: Sequence[float]) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def smooth(x: Any, y: Any, points: int = 300) -> tuple[np.ndarray, np.ndarray]:
-    """A line through the computed points that is smooth and as monotone as they are."""
+def smooth(x: Any, y: Any, log: str = "", points: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """A line through the points that is as monotone as they are: straight between few of them.
+
+    `log` names the axes that are logarithmic.
+    """
     x, y = np.asarray(x, float), np.asarray(y, float)
-    if x.size < 3:
+    if x.size < _FEW:
         return x, y
-    fine = np.linspace(x[0], x[-1], points)
-    return fine, PchipInterpolator(x, y)(fine)
+    u, w = np.log(x) if "x" in log else x, np.log(y) if "y" in log else y
+    fine = np.linspace(u[0], u[-1], points)
+    curve = PchipInterpolator(u, w)(fine)
+    return np.exp(fine) if "x" in log else fine, np.exp(curve) if "y" in log else curve

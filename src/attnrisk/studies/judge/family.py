@@ -4,8 +4,13 @@ A candidate of each family is built from the function's values on one or two sco
 if that candidate gives the same weights on sequences that it has not seen.
 """
 
+import ctypes
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from threading import Thread
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -14,15 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._check import check_double_precision, real
 from ...attention import (
     AbstractAttention,
     AbstractElementwise,
     AbstractKernel,
     General,
+    Kernel,
     get_attention,
 )
 from .words import few, reject, untraceable
 
+LIMIT = 60.0  # seconds; most functions are recognised within two
 _LENGTHS = (1, 2, 3, 7)
 _SCALES = (0.1, 1.0, 5.0, 30.0, 1e3, 1e4)
 _LARGE = (
@@ -91,10 +99,40 @@ def _log(weight: Array) -> Array:
     return jnp.where(positive, jnp.log(jnp.where(positive, weight, 1.0)), -jnp.inf)
 
 
-def recognise(given: Any, name: str) -> AbstractAttention:
-    """The attention meant: one of the catalogue by its name, one of this package, or a function, of its family."""
+def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
+    """The attention meant: one of the catalogue by its name, one of this package, or a function, of its family.
+
+    A function that has not been recognised after `limit` seconds is refused, and so is one that ends the program; what
+    it prints goes to standard error.
+    """
+    check_double_precision()
     if isinstance(given, str):
         return get_attention(given)
+    found: Future[AbstractAttention] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(_recognised(given, name))
+        except BaseException as error:  # raised again below
+            found.set_exception(error)
+
+    thread = Thread(target=work, daemon=True)
+    with redirect_stdout(sys.stderr):
+        thread.start()
+        try:
+            return found.result(real("limit", limit, above=0.0))
+        except TimeoutError:
+            # Python code is ended by an exception, else jax aborts when the program ends; compiled code goes on.
+            ident = ctypes.c_ulong(thread.ident or 0)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+            thread.join(1.0)
+            why = f"it did not return within the limit of {limit:g} s"
+            raise reject(name, why) from None
+        except SystemExit:
+            raise reject(name, "it ends the program, as sys.exit does") from None
+
+
+def _recognised(given: Any, name: str) -> AbstractAttention:
     if isinstance(given, type) or not callable(given):
         reason = "it is a class: make one of it" if isinstance(given, type) else "it is no function"
         raise reject(name, reason)
@@ -107,25 +145,42 @@ def recognise(given: Any, name: str) -> AbstractAttention:
         _check_shape(given, name, length)
     function = _clipped(given)
     check(function, name)
-    return _family_of(function)
+    return function.kernel if isinstance(function, Normalised) else _family_of(function)
 
 
 def overflows(given: Any) -> bool:
     """Whether a function of the user's is not a number for large scores, which are clipped then."""
     is_ours = isinstance(given, str | AbstractAttention)
-    return not is_ours and isinstance(_clipped(given), Clipped)
+    return not is_ours and _clipped(given) is not given
 
 
-def normalised(phi: _Function) -> _Function:
-    """The attention `φ(χ)/Σφ` of a function `φ` of one score."""
+@dataclass(frozen=True)
+class Normalised:
+    """The attention `φ(χ)/Σφ` of a function `φ` of one score, which is cut outside `low` and `high`."""
 
-    def weights(scores: Array) -> Array:
-        kernel = jnp.vectorize(phi)(scores)
+    phi: _Function
+    low: float = -np.inf
+    high: float = np.inf
+
+    def _phi(self, scores: Array) -> Array:
+        return jnp.vectorize(self.phi)(jnp.clip(scores, self.low, self.high))
+
+    def __call__(self, scores: Array) -> Array:
+        kernel = self._phi(scores)
         kernel = jnp.where(kernel < 0, jnp.nan, kernel)  # which `check` refuses
         total = jnp.sum(kernel)
         return jnp.where(total == 0, 0.0, kernel / jnp.where(total == 0, 1.0, total))
 
-    return weights
+    @property
+    def kernel(self) -> Kernel:
+        """As an attention of this package."""
+        bends = kinks(self._phi)
+        return Kernel(lambda scores: _log(self._phi(scores)), features=_features(bends))
+
+
+def normalised(phi: _Function) -> _Function:
+    """The attention `φ(χ)/Σφ` of a function `φ` of one score."""
+    return Normalised(phi)
 
 
 def _clipped(function: _Function) -> _Function:
@@ -140,6 +195,8 @@ def _clipped(function: _Function) -> _Function:
     high = _LARGE if np.isnan(above).any() or np.isnan(apart).any() else np.inf
     if not np.isfinite([low, high]).any():
         return function
+    if isinstance(function, Normalised):
+        return replace(function, low=low, high=high)
     return Clipped(function, low, high)
 
 
@@ -147,11 +204,13 @@ def check(function: _Function, name: str) -> None:
     """Refuse what is not a finite function of `L` scores to `L` weights, or minds the order of the tokens."""
     for length in _LENGTHS:
         _check_shape(function, name, length)
-    rng = np.random.default_rng(0)
+    rng, largest = np.random.default_rng(0), 0.0
     for length in _LENGTHS:
         scores = _draw(rng, length)
-        _check_values(function, name, scores)
+        largest = max(largest, np.abs(_checked_values(function, name, scores)).max())
         _check_order(function, name, scores, rng.permutation(length))
+    if largest == 0:
+        raise reject(name, "all its weights are zero, whatever the scores")
 
 
 def _draw(rng: np.random.Generator, length: int) -> np.ndarray:
@@ -185,11 +244,11 @@ def _check_log_phi(given: Any, name: str) -> None:
         raise reject(name, f"its log φ is nan at the score {scores[np.argmax(wrong)]:g}")
 
 
-def _check_values(function: _Function, name: str, scores: np.ndarray) -> None:
+def _checked_values(function: _Function, name: str, scores: np.ndarray) -> np.ndarray:
     weights, size = call(function, scores), np.abs(scores).max(-1, keepdims=True)
     bad = np.isnan(weights) | (np.isinf(weights) & (size < _LARGE))  # exponentials may overflow
     if not bad.any():
-        return
+        return weights
     first = int(np.argmax(bad.any(-1)))
     value = weights[first][bad[first]][0]
     reason = f"it gives {value:g} for the scores {few(scores[first])}"

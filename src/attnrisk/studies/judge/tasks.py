@@ -1,13 +1,13 @@
 """The tasks on which every attention is judged, the same for all."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import fmean
 
 from ..._results import ErrorKind, Estimate
 from ...attention import AbstractAttention
-from ...population import bayes_risk, population_minimum
+from ...population import bayes_risk, population_minima
 from ...population.plan import is_exact
 from ..execute import Ask
 from ..questions import Bayes, Population
@@ -55,11 +55,14 @@ def haystacks(attention: AbstractAttention) -> tuple[Bayes, ...]:
     return tuple(Bayes("spiked", _SIGNAL * log(length), str(length)) for length in lengths)
 
 
-def answer(attention: AbstractAttention, place: Bayes) -> Row:
-    """With infinite data."""
-    found = population_minimum(place.problem, attention)
-    bayes = bayes_risk(place.problem)
-    return Row(place.task, place.nu, place.length, found.risk, bayes, found.attained)
+def answer(attention: AbstractAttention, places: Iterable[Bayes]) -> dict[Bayes, Row]:
+    """With infinite data, all at once, so that tasks of one shape share compiled code."""
+    places = list(dict.fromkeys(places))
+    found = population_minima([place.problem for place in places], attention)
+    return {
+        at: Row(at.task, at.nu, at.length, each.risk, bayes_risk(at.problem), each.attained)
+        for at, each in zip(places, found, strict=True)
+    }
 
 
 def rows_of(name: str, places: Sequence[Bayes], ask: Ask) -> tuple[Row, ...]:

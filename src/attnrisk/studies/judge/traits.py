@@ -24,7 +24,8 @@ _FASTER = (
 
 class Traits(NamedTuple):
     """`normalised`: weights sum to one. `constant`: what a kernel adds to its sum. `slope`: whether it has a gradient
-    to learn by (`fine`, `flat` or `undefined`), and one that leads to a minimum (if not, `scaleless`)."""
+    to learn by (`fine`, `flat`, `undefined`, or `missing` where jax has none) that leads to a minimum (if not,
+    `scaleless`)."""
 
     family: str
     normalised: bool
@@ -92,7 +93,14 @@ def _one_sided(attention: Any, side: float) -> np.ndarray:
 
 def _slope(attention: AbstractAttention) -> str:
     scores = jnp.asarray(np.random.default_rng(3).standard_normal((64, 3)))
-    slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(attention)))(scores))
+    try:
+        jax.eval_shape(jax.grad(lambda some: jnp.sum(attention(some))), scores[0])
+        slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(attention)))(scores))
+    except (
+        TypeError,
+        ValueError,
+    ):  # loops of unknown length, or a rule for one of the two modes only
+        return "missing"
     if not np.isfinite(slopes).all():
         return "undefined"
     if not np.any(slopes != 0):

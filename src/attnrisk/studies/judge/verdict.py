@@ -1,7 +1,9 @@
 """The verdict on an attention: what it loses with infinite data, with finite data, and on the way there."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,9 +15,8 @@ from ...flow import Basins, basins
 from ...population import elementwise_floor, population_minimum
 from ...population.plan import is_exact
 from ..execute import Progress, in_threads
-from ..questions import Bayes
-from .curves import REFERENCES, Point, curve
-from .family import overflows, recognise
+from .curves import REFERENCES, Point, curve, reference_points
+from .family import LIMIT, overflows, recognise
 from .paragraph import paragraph
 from .tasks import FIXED, GRID, VARIED, WORKBENCH, Row, answer, haystacks, mean_gap
 from .traits import Traits, traits
@@ -29,10 +30,12 @@ _NO_FLOW = (
 _OBSTACLES = {
     "flat": "Nothing is learned by descent: its weights do not change when scores change a little, and k has no "
     "gradient.",
+    "missing": "Learning was not looked at: jax cannot differentiate it in both modes, as with `lax.while_loop`.",
     "undefined": "Learning was not looked at: its derivative is not a number at some scores.",
     "scaleless": "There is nothing to learn with a ridge: it ignores the scale of its scores, so that a shorter k "
     "costs less and is as good, and the empirical risk has no minimum.",
 }
+_NO_GRADIENT = ("flat", "undefined", "missing")
 _CUT = "It is not a number for large scores, of size 300 and more, which were cut there."
 
 
@@ -90,33 +93,56 @@ class Verdict:
         )
 
 
-def judge(attention: Any, name: str | None = None, progress: Progress | None = None) -> Verdict:
+def judge(
+    attention: Any,
+    name: str | None = None,
+    progress: Progress | None = None,
+    limit: float = LIMIT,
+    show: Callable[[Verdict], None] | None = None,
+) -> Verdict:
     """The verdict on an attention: a name of the catalogue, one of this package's, or a function of `L` scores that
-    returns `L` weights, written with `jax.numpy`. Takes most of a minute; `progress` is told of each part done."""
-    given = name or _name(attention)
-    student = recognise(attention, given)
+    returns `L` weights, written with `jax.numpy`.
+
+    Takes most of a minute; `progress` is told of each part done, and `show` is given the verdict as soon as its exact
+    rows are there, without learning curves and gradient flow. A function that has not answered its first calls after
+    `limit` seconds is refused. What it prints goes to standard error.
+    """
+    with redirect_stdout(sys.stderr):
+        return _judge(attention, name or _name(attention), progress, limit, show)
+
+
+def _judge(
+    attention: Any,
+    given: str,
+    progress: Progress | None,
+    limit: float,
+    show: Callable[[Verdict], None] | None,
+) -> Verdict:
+    student = recognise(attention, given, limit)
     label, found = _told_apart(given, student), traits(student)
     deep = haystacks(student)
-    jobs: dict[str, Callable[[], Any]] = {}
-    if found.slope == "fine":
-        learners = {**REFERENCES, label: student}
-        jobs |= {f"learning, {key}": partial(curve, _TASK, it, key) for key, it in learners.items()}
     planted = [*(each for each in GRID if each.task == "spiked"), FIXED, VARIED, *deep]
     selected = [each for each in GRID if each.task == "max"]
-    jobs |= {
-        "spiked task": partial(_answers, student, planted),
-        "gradient flow": partial(_flow, student, found),
-        "max task": partial(_answers, student, selected),
+    exact: dict[str, Callable[[], Any]] = {
+        "spiked task": partial(answer, student, planted),
+        "max task": partial(answer, student, selected),
         "bias": partial(_with_bias, student),
     }
+    later: dict[str, Callable[[], Any]] = {"gradient flow": partial(_flow, student, found)}
+    known = [name for name in REFERENCES if name != label] if found.slope == "fine" else []
+    if found.slope == "fine":
+        later["learning"] = partial(curve, _TASK, student, label)
     done: dict[str, Any] = {}
-    for part, answered in in_threads(jobs.items()):
-        done[part] = answered
-        if progress is not None:
-            progress(part, len(done), len(jobs))
+
+    def work(jobs: dict[str, Callable[[], Any]]) -> None:
+        for part, answered in in_threads(jobs.items()):
+            done[part] = answered
+            if progress is not None:
+                progress(part, len(done), len(exact) + len(later))
+
+    work(exact)
     rows = done["spiked task"] | done["max task"]
-    curves = [done[part] for part in jobs if part.startswith("learning")]
-    return Verdict(
+    verdict = Verdict(
         name=label,
         traits=found,
         gap=mean_gap([rows[place] for place in GRID]),
@@ -126,10 +152,16 @@ def judge(attention: Any, name: str | None = None, progress: Progress | None = N
         varied=rows[VARIED],
         floors=(float(elementwise_floor(_FIXED)), float(elementwise_floor(deep[-1].problem))),
         with_bias=done["bias"],
-        curves=tuple(point for curve in curves for point in curve) or None,
-        flow=done["gradient flow"],
+        curves=None,
+        flow=None,
         notes=_notes(student, found, overflows(attention)),
     )
+    if show is not None:
+        show(verdict)
+    work(later)
+    points = [point for name in known for point in reference_points(name)]
+    points += done.get("learning", [])
+    return replace(verdict, curves=tuple(points) or None, flow=done["gradient flow"])
 
 
 def _name(attention: Any) -> str:
@@ -149,17 +181,13 @@ def _notes(attention: AbstractAttention, found: Traits, cut: bool) -> tuple[str,
     notes = []
     if found.slope in _OBSTACLES:
         notes.append(_OBSTACLES[found.slope])
-    if found.slope not in ("flat", "undefined") and not is_exact(_TASK, attention):
+    if found.slope not in _NO_GRADIENT and not is_exact(_TASK, attention):
         notes.append(_NO_FLOW)
     return (*notes, *[_CUT] * cut)
 
 
-def _answers(attention: AbstractAttention, places: Iterable[Bayes]) -> dict[Bayes, Row]:
-    return {place: answer(attention, place) for place in dict.fromkeys(places)}
-
-
 def _flow(attention: AbstractAttention, found: Traits) -> Basins | None:
-    if found.slope in ("flat", "undefined") or not is_exact(_TASK, attention):
+    if found.slope in _NO_GRADIENT or not is_exact(_TASK, attention):
         return None
     return basins(_TASK, attention, jax.random.key(0), _STARTS, _SIZE)
 

@@ -14,73 +14,78 @@ from string import Template
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from ..._results import ErrorKind, Estimate
 from ..._rows import BAYES, FLOOR, as_csv
 from ...attention import CATALOGUE
 from .. import figures
-from ..figures.rows import Ask, Row
+from ..figures.rows import Ask, Row, least, least_risks, with_bayes
 from ..figures.style import context
 from ..fingerprint import fingerprint, versions
-from ..judge import Row as JudgedRow
-from ..judge import Standing
-from ..questions import AbstractQuestion, Simulate
-from . import claims, sequence, tables
+from ..judge.league import Standing, league
+from ..judge.league import questions as league_questions
+from ..judge.tasks import FIXED, GRID
+from ..questions import AbstractQuestion, Bayes, Simulate
+from . import claims, sequence
 
 _PAGE = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-FIGURES = tuple(re.findall(r"\$\{?figure_(\w+)", _PAGE))  # those that the page has a place for
-
 _LIMIT, _AS_A_LIMIT = "*", "a limit, approached as k or v grows without bound."
 _NAMES = {BAYES: "Bayes: nobody can do better", FLOOR: "any attention on single tokens: at best"}
+_UNBOUNDED = ("softplus", "elu+1")  # whose risk is a limit as k grows, which takes many searches
+_SMALLEST = 5e-5  # gap that shows in four digits
+_SURE = 3.0  # standard errors within which a gap is none
+_HEADLINE = [
+    least("spiked", 10.0, "100", name)
+    for name in (BAYES, FLOOR, "softmax", "erf", "taylor-2", "linear")
+]
+
+
+def template(quick: bool) -> str:
+    """The page without the parts that only its other form has."""
+    other = "full" if quick else "quick"
+    left = re.sub(rf"<!-- {other} -->.*?<!-- end -->\n?", "", _PAGE, flags=re.DOTALL)
+    return re.sub(r"<!-- \w+ -->\n?", "", left)
+
+
+def shown(quick: bool) -> tuple[str, ...]:
+    """The figures that the page has a place for."""
+    return tuple(re.findall(r"\$\{?figure_(\w+)", template(quick)))
 
 
 def write_report(path: Path, quick: bool, ask: Ask) -> Path:
     """Compute everything, all that can be asked at once first, and write the page."""
     begun = time.perf_counter()
     ask(questions(quick))
-    drawn = {name: figures.make(name, quick, ask) for name in FIGURES}
-    parts = _parts(drawn, quick, ask)
-    parts["origin"] = _origin(quick, time.perf_counter() - begun)
-    parts["form"] = _FORMS[quick]
+    drawn = {name: figures.make(name, quick, ask) for name in shown(quick)}
+    rows = {name: figure.rows for name, figure in drawn.items()}
+    places, names = _league_scope(quick)
+    parts = {
+        "sequence": _sequence(sequence.sequence(ask)),
+        "headline": _headline(least_risks(ask, _HEADLINE)),
+        "league": _league(league(names, places=places, ask=ask)),
+        "claims": _claims(claims.checked(rows, *ask([claims.DRAW]))),
+        "agreement": "" if quick else _agreement(claims.experiments(rows["3"])),
+        "origin": _origin(quick, time.perf_counter() - begun),
+        **{f"figure_{name}": _figure(name, figure) for name, figure in drawn.items()},
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(Template(_PAGE).substitute(parts), encoding="utf-8")
+    path.write_text(Template(template(quick)).substitute(parts), encoding="utf-8")
     return path
 
 
 def questions(quick: bool) -> list[AbstractQuestion]:
     """What the report asks before anything is known."""
-    drawn = [each for name in FIGURES for each in figures.FIGURES[name].questions(quick)]
-    return [claims.DRAW, *drawn, *sequence.questions(), *tables.questions(quick)]
+    drawn = [each for name in shown(quick) for each in figures.FIGURES[name].questions(quick)]
+    places, names = _league_scope(quick)
+    ranked = league_questions(names, places)
+    return [claims.DRAW, *drawn, *sequence.questions(), *with_bayes(_HEADLINE), *ranked]
 
 
-def _parts(drawn: dict[str, figures.Drawn], quick: bool, ask: Ask) -> dict[str, str]:
-    """What goes into the gaps of the page, by their names."""
-    tokens = sequence.sequence(ask)
-    learning = drawn["3"].rows
-    return {
-        "sequence": _sequence(tokens),
-        "headline": _headline(tables.headline(ask)),
-        "league": _league(tables.standings(quick, ask)),
-        "agreement": _agreement(claims.experiments(learning)),
-        "claims": _claims(_checked(drawn, ask)),
-        **{f"figure_{name}": _figure(figure, quick) for name, figure in drawn.items()},
-    }
-
-
-def _checked(drawn: dict[str, figures.Drawn], ask: Ask) -> list[claims.Claim]:
-    minima = [*drawn["2"].rows, *drawn["haystack"].rows]
-    learning = drawn["3"].rows
-    (measured,) = ask([claims.DRAW])
-    return [
-        claims.order_parameters(measured),
-        claims.softmax_is_bayes(minima),
-        claims.linear_falls_short(minima),
-        claims.growth_is_needed(drawn["haystack"].rows),
-        claims.normalisation_is_needed(drawn["2"].rows),
-        claims.asymptotics_meet_experiments(learning),
-        claims.softmax_is_no_longer_optimal(learning),
-        claims.softmax_beats_linear(learning),
-        claims.gradient_flow_finds_it(drawn["4"].rows),
-        claims.traps_exist(drawn["5"].rows),
-    ]
+def _league_scope(quick: bool) -> tuple[Sequence[Bayes], list[str]]:
+    """Tasks and attentions: in the quick form one task, and those whose least risk is found in seconds."""
+    if not quick:
+        return GRID, list(CATALOGUE)
+    exact = [name for name, each in CATALOGUE.items() if each.attention.family != "general"]
+    return [FIXED], [name for name in exact if name not in _UNBOUNDED]
 
 
 def _svg(figure: Figure, name: str) -> str:
@@ -97,13 +102,15 @@ def _sequence(tokens: list[Row]) -> str:
         return _svg(sequence.plot(tokens), "sequence")
 
 
-def _figure(figure: figures.Drawn, quick: bool) -> str:
+def _figure(name: str, figure: figures.Drawn) -> str:
     data = base64.b64encode(as_csv(figure.rows).encode()).decode()
     link = f'<a download="{figure.stem}.csv" href="data:text/csv;base64,{data}">data</a>'
-    shortened = " <em>Quick form: fewer panels, curves and points than these words tell of.</em>"
-    words = f"{escape(figure.caption)}{shortened if quick else ''} {link}"
-    picture = _svg(figure.picture, figure.stem)
-    return f'<figure role="img" aria-label="{figure.stem}">{picture}<figcaption>{words}</figcaption></figure>'
+    every = vars(figures.FIGURES[name]).get("ATTENTIONS", ())
+    drawn = [each for each in every if each in {vars(row).get("attention") for row in figure.rows}]
+    only = f" <em>Quick form: only {', '.join(drawn)}.</em>" if len(drawn) < len(every) else ""
+    picture = f'<div class="picture">{_svg(figure.picture, figure.stem)}</div>'
+    words = f"<figcaption>{escape(figure.caption)}{only} {link}</figcaption>"
+    return f'<figure role="img" aria-label="{figure.stem}">{picture}{words}</figure>'
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]], kind: str = "") -> str:
@@ -116,36 +123,41 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]], kind: str = "") 
     return f'<table class="{kind}"><thead>{line(head, "th")}</thead><tbody>{body}</tbody></table>'
 
 
+def gap_words(gap: Estimate) -> str:
+    """A gap to Bayes in four digits; where it is none within its error, or below zero, how far it may be from it."""
+    error = float(gap.error) * (_SURE if gap.kind is ErrorKind.STANDARD else 1.0)
+    if float(gap) > max(error, _SMALLEST):
+        return f"{float(gap):.4f}"
+    within = f"{max(error, abs(float(gap)), _SMALLEST):.0e}".replace("e-0", "e-")
+    return f"0 within {within}"
+
+
 def _headline(rows: Sequence[Row]) -> str:
-    head = "attention", "least risk", "error", "above Bayes"
-    return _table(head, [_least(row) for row in rows], "numbers")
-
-
-def _least(row: Row) -> tuple[str, ...]:
-    name = _NAMES.get(row.attention, row.attention)
-    above = "" if row.attention == BAYES else f"{max(row.excess, 0.0):.6f}"
-    return name, f"{row.risk:.6f}", f"{row.error:.0e}", above
+    """Least risks on one hundred tokens, best first."""
+    lines = []
+    for row in sorted(rows, key=lambda row: (row.risk, row.attention != BAYES)):
+        gap = Estimate(row.excess, row.error + row.bayes_error)
+        above = "" if row.attention == BAYES else gap_words(gap)
+        name = _NAMES.get(row.attention, row.attention)
+        lines.append((name, f"{row.risk:.6f}", f"{row.error:.0e}", above))
+    return _table(("attention", "least risk", "error", "above Bayes"), lines, "numbers")
 
 
 def _league(standings: Sequence[Standing]) -> str:
-    """One column for each task; of softmax the gap is zero up to the error of quadrature."""
+    """One column for each task."""
     tasks = [f"{row.task} ν={row.nu:g} L={row.length}" for row in standings[0].rows]
     means = ["mean"] if len(tasks) > 1 else []
     head = "", "attention", "family", "weights grow", *means, *tasks, "error"
     lines = []
     for place, each in enumerate(standings, start=1):
         entry = CATALOGUE[each.name]
-        mean = [f"{max(float(each.gap), 0.0):.4f}" for _ in means]
+        gaps = [gap_words(row.gap) + _LIMIT * (not row.attained) for row in each.rows]
         error = max(float(row.gap.error) for row in each.rows)
-        traits = entry.attention.family, entry.growth
-        lines.append((str(place), each.name, *traits, *mean, *map(_gap, each.rows), f"{error:.0e}"))
+        traits = entry.attention.family, entry.growth, *(gap_words(each.gap) for _ in means)
+        lines.append((str(place), each.name, *traits, *gaps, f"{error:.0e}"))
     limits = any(not row.attained for each in standings for row in each.rows)
     note = f'<p class="note">{_LIMIT}: {_AS_A_LIMIT}</p>' if limits else ""
     return _table(head, lines, "numbers dense") + note
-
-
-def _gap(row: JudgedRow) -> str:
-    return f"{max(float(row.gap), 0.0):.4f}{'' if row.attained else _LIMIT}"
 
 
 def _agreement(pairs: Sequence[claims.Pair]) -> str:
@@ -179,10 +191,3 @@ def _origin(quick: bool, seconds: float) -> str:
         f"Made by <code>{command}</code> on {now} in {seconds:.0f} s, with what the store had; "
         f"{escape(stood_on)}; numerics {fingerprint(Simulate)}."
     )
-
-
-_FORMS = {
-    True: "This is the quick form: fewer points and smaller experiments than in the paper. "
-    "<code>attnrisk report --full</code> computes all of them.",
-    False: "This is the full form, at the paper's size.",
-}
