@@ -115,7 +115,7 @@ def test_tables_and_words(run, judged):
 
 def test_what_was_not_looked_at_is_said(run, monkeypatch):
     bare = {"curves": None, "flow": None, "notes": ("Nothing is learned by descent.",)}
-    monkeypatch.setattr(room, "judge", lambda *given: verdict("hardmax", **bare))
+    monkeypatch.setattr(room, "judge", lambda *given, **show: verdict("hardmax", **bare))
     out = run("judge", "hardmax").out
     assert "Nothing is learned by descent." in out
     assert "α = 1" not in out
@@ -127,7 +127,7 @@ def test_what_was_not_looked_at_is_said(run, monkeypatch):
 
 def test_a_risk_that_was_not_found_is_no_number(run, monkeypatch):
     lost = Point("linear", 1.0, ar.Estimate(np.nan, np.nan), ar.Result.MAX_STEPS, None)
-    monkeypatch.setattr(room, "judge", lambda *given: verdict("linear", curves=(lost,)))
+    monkeypatch.setattr(room, "judge", lambda *given, **show: verdict("linear", curves=(lost,)))
     assert "nan" not in run("judge", "linear").out
     assert json.loads(run("judge", "linear", "--json").out)["learning"][0]["test_risk"] is None
 

@@ -68,6 +68,14 @@ def judge(args: Any) -> render.Shown:
         title = "Mean gap to Bayes with infinite data"
         return render.Shown(fields, [render.table(title, columns, rows)])
     name, word = ("kernel", args.kernel) if args.kernel else ("attention", args.attention)
+    out = sys.stdout
+
+    def show(exact: Verdict) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")  # over the progress bar
+        with redirect_stdout(out):
+            args.print_now(*_parts(exact)[0])
+
     try:
         with redirect_stdout(sys.stderr):  # what a judged function prints is no part of the answer
             student = _load(name, word)
@@ -77,7 +85,7 @@ def judge(args: Any) -> render.Shown:
                 word,
                 args.progress,
                 args.limit,
-                show=lambda exact: args.print_now(*_parts(exact)[0]),
+                show=show,
             )
     except SystemExit:
         raise refuse(name, repr(word), "a function that does not end the program") from None

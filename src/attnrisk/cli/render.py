@@ -245,7 +245,6 @@ def working(what: str) -> Iterator[Report]:
         bars.TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        redirect_stdout=sys.stdout.isatty(),  # what is printed on the same terminal goes above the bar
     )
     job = progress.add_task(what, total=None)
     timer = Timer(_PATIENCE, progress.start)
