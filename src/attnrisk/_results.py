@@ -90,6 +90,7 @@ class Result(StrEnum):
     TIME_OVER = "not converged: the last time was reached"
     LEFT_DOMAIN = "not converged: left the range of overlaps that can be integrated"
     STALLED = "not converged: no step lowers the objective"
+    NOT_STATIONARY = "not converged: the gradient does not vanish"
     DIVERGED = "diverged"
     INTERRUPTED = "interrupted"
 
@@ -117,13 +118,14 @@ def record(answer: Any) -> dict[str, Scalar]:
 
     The names are those that the class of the answer lists in `recorded`. An `Estimate` gives two entries, the second
     with `_error` appended; what has an `as_dict` (overlaps) gives its own entries, and so does any other answer with
-    `recorded` names, after the name of its field: `ridge_k`.
+    `recorded` names, after the name of its field: `ridge_k`. The entries of a batch are lists.
     """
     flat: dict[str, Scalar] = {}
     for name in answer.recorded:
         value = getattr(answer, name)
         if isinstance(value, Estimate):
-            flat |= {name: float(value.value), f"{name}_error": float(value.error)}
+            numbers = {name: value.value, f"{name}_error": value.error}
+            flat |= {key: np.asarray(number).tolist() for key, number in numbers.items()}
         elif hasattr(value, "as_dict"):
             flat |= value.as_dict()
         elif hasattr(value, "recorded"):
@@ -133,5 +135,5 @@ def record(answer: Any) -> dict[str, Scalar]:
         elif isinstance(value, str | bool | int) or value is None:
             flat[name] = value
         else:
-            flat[name] = np.asarray(value).item()
+            flat[name] = np.asarray(value).tolist()
     return flat

@@ -10,9 +10,10 @@ from jaxtyping import Float, PRNGKeyArray
 from .._check import real, refuse, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
-from ..population.overlaps import Overlaps, overlaps_of, swapped, vectors_of
+from ..population.overlaps import Overlaps, overlaps_of, swapped
 from ..population.risk import check_problem
 from ..tasks import AbstractTask
+from .integration import follow
 from .state import Problem
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
@@ -51,21 +52,22 @@ def random_starts(
 ) -> Overlaps:
     """Overlaps of small random vectors: each component, along a teacher vector or outside their span, is
     `size · N(0, 1)`. `keys` and `features` are the numbers of key vectors of the student and of the teacher."""
-    return _around(0.0, key, runs, size, (keys + 1, features + 1))
+    return _around(np.zeros((keys + 1, features + 1)), key, runs, size)
 
 
 def swapped_starts(key: PRNGKeyArray, runs: int, size: float = 0.1) -> Overlaps:
     """The same around `k = v*`, `v = k*` in the place of zero: starts that lead to mismatched minima."""
-    return _around(vectors_of(swapped()), key, runs, size, (2, 2))
+    return _around(swapped().M, key, runs, size)
 
 
 def _around(
-    centre: Any, key: PRNGKeyArray, runs: int, size: float, shape: tuple[int, int]
+    centre: Float[np.ndarray, "P T"], key: PRNGKeyArray, runs: int, size: float
 ) -> Overlaps:
-    students, teachers = shape
+    students, teachers = centre.shape
     size = real("size", size, above=0.0)
     drawn = jax.random.normal(key, (whole("runs", runs), students, teachers + students))
-    return overlaps_of(centre + size * drawn, teachers)
+    vectors: Any = np.pad(centre, ((0, 0), (0, students))) + size * np.asarray(drawn)
+    return overlaps_of(vectors, teachers)
 
 
 def gradient_flow(
@@ -78,11 +80,6 @@ def gradient_flow(
 ) -> Flow:
     """Follow the flow from `start`, which may have a batch axis, until the gradient on the student vectors has a norm
     below `tolerance` or the last of `times` is reached. `accuracy` is relative, per step."""
-    from .integration import (  # with diffrax, a third of a second that only flows pay
-        Settings,
-        follow,
-    )
-
     check_problem(task, attention)
     if not isinstance(start, Overlaps):
         raise refuse("start", repr(start), "of type Overlaps")
@@ -90,14 +87,13 @@ def gradient_flow(
     finite = read.size and read.ndim == 1 and np.all(np.isfinite(read))
     if not finite or read[0] < 0 or np.any(np.diff(read) <= 0):
         raise refuse("times", times, "finite, ≥ 0 and ascending")
-    settings = Settings(
-        real("tolerance", tolerance, above=0.0), real("accuracy", accuracy, above=0.0)
-    )
+    tolerance = real("tolerance", tolerance, above=0.0)
+    accuracy = real("accuracy", accuracy, above=0.0)
     single = np.ndim(start.M) == 2
     starts = jax.tree.map(lambda leaf: leaf[None], start) if single else start
     problem = Problem(task, attention)
-    runs = follow(problem, starts, read, settings)
-    states = np.concatenate([runs.path, runs.state[:, None]], 1)
+    runs = follow(problem, starts, read, tolerance, accuracy)
+    states = np.concatenate([runs.points, runs.end[:, None]], 1)
     risk, gradients = problem.values(states)
     overlaps, bias = problem.overlaps(states), problem.unpack(states)[1]
     index = 0 if single else slice(None)

@@ -1,6 +1,7 @@
 """Where gradient flow comes to rest: minima and saddles, and how often each is found (sections 5 and 10)."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, Literal
 
@@ -11,14 +12,13 @@ from jaxtyping import Float, PRNGKeyArray
 
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
-from ..numerics.arrays import as_arrays
 from ..population.minimum import Minimum, population_minimum
 from ..population.overlaps import Overlaps, swapped
-from ..population.plan import SHARPEST
 from ..population.risk import extrapolate
 from ..tasks import AbstractTask
 from .flow import random_starts
-from .state import FEW_REACHES, SMOOTHING, Problem, gradients_at
+from .integration import follow
+from .state import SMOOTHING, Problem, derivatives, evaluator
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
@@ -29,10 +29,10 @@ _SEEDS = range(2, 9)  # of more random points for a Hessian
 _SAME_RISK = 1e-6
 _STEP = 0.1  # along the direction that leaves a saddle
 
-# Of a flow that is only asked where it goes. Its plan is right to 10^-5: it ends that near to a minimum, at a risk that
-# is higher by the square of it, and a start that it takes to the wrong one lies on the boundary.
-_ROUGH, _ROUGHLY_SAME_RISK = (1e-6, 1e-2, 0.6, (2.8, 4.0, 8.0, SHARPEST, 2 * SHARPEST)), 1e-5
-_PRECISE = 1e-8, 1e-3, 1.0, FEW_REACHES  # of a flow whose end is to be certified
+# Tolerance, accuracy and fineness of a flow that is only asked where it goes. Its plan is right to 10^-5: it ends that
+# near to a minimum, at a risk that is higher by the square of it, and only starts on the boundary end elsewhere.
+_ROUGH, _ROUGHLY_SAME_RISK = (1e-6, 1e-2, 0.6), 1e-5
+_PRECISE = 1e-8, 1e-3  # of a flow whose end is to be certified
 
 # Many times at which a run that goes to infinity shows how its risk approaches a limit, and lengths of k, in units of
 # the last, that the limit is drawn through.
@@ -51,7 +51,8 @@ class Stationary(eqx.Module):
     `eigenvalues` are those of the Hessian in the student vectors (and a free bias), ascending, without common rotations
     outside the teacher's span, which change nothing. `escape` is what a step down from a saddle leads to. `matched`
     tells whether this is the minimum of `population_minimum`. A point that is `not attained` is the limit of keys that
-    grow without bound; its overlaps are the last that were followed. `result` is why the flow stopped that led here.
+    grow without bound; its overlaps are the last that were followed. `result` is why the flow stopped that led here,
+    or whether the gradient vanishes where there was none.
     """
 
     recorded: ClassVar = (
@@ -66,7 +67,7 @@ class Stationary(eqx.Module):
     eigenvalues: Float[np.ndarray, " n"]
     escape: Overlaps | None
     matched: bool = eqx.field(static=True, default=False)
-    result: Result = eqx.field(static=True, default=Result.CONVERGED)
+    result: Result = eqx.field(static=True, kw_only=True)
 
     @property
     def converged(self) -> bool:
@@ -87,15 +88,15 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     """
     problem = Problem(task, attention)
     (state,) = states = problem.pack(jax.tree.map(lambda leaf: leaf[None], overlaps), spare=1)
-    (limits,), exact = problem.limits(states, FEW_REACHES), problem.is_exact
+    (limits,), exact = problem.limits(states), problem.is_exact
     step = _EXACT_STEP if exact else _RANDOM_STEP
     moves = (step * _NODES[:, None, None] * np.eye(state.size)).reshape(-1, state.size)
     points = state + np.concatenate([np.zeros((1, state.size)), moves])
-    risks, found = problem.values(points, limits)
+    risks, found = problem.values(points, limits=limits)
     risk, samples = Estimate(risks.value[0], risks.error[0], risks.kind), [found]
     for seed in () if exact else _SEEDS:
-        how = problem.plan(limits, seed=seed)
-        samples.append(np.asarray(gradients_at(*as_arrays((problem, points, how)))[1]))
+        other = evaluator(problem, derivatives, partial(problem.plan, seed=seed))
+        samples.append(other(points, limits)[1])
     gradients = np.array(samples)[:, 0]
     parts = np.array(samples)[:, 1:].reshape(len(samples), _NODES.size, state.size, state.size)
     hessians = np.einsum("d,sdij->sij", _WEIGHTS / step, parts)
@@ -119,7 +120,8 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
         kind = "not stationary"
     lower = state + _STEP * (down if down @ gradient <= 0 else -down)
     escape = problem.overlaps(lower) if kind == "saddle" else None
-    return Stationary(risk, overlaps, attention, kind, norm, eigenvalues, escape)
+    result = Result.NOT_STATIONARY if kind == "not stationary" else Result.CONVERGED
+    return Stationary(risk, overlaps, attention, kind, norm, eigenvalues, escape, result=result)
 
 
 def _without_rotations(state: np.ndarray, problem: Problem) -> np.ndarray:
@@ -142,19 +144,21 @@ def mismatched_minimum(
     To a trap; or, where there is none, to the well-matched minimum (`matched`); or, as with linear attention, on and
     on with a `k` that grows (`not attained`).
     """
-    from .integration import Settings, follow
-
     problem = Problem(task, attention)
     start = jax.tree.map(lambda leaf: leaf[None], swapped())
-    runs = follow(problem, start, _LONG_TIMES, Settings(*_PRECISE))
-    end, bias = problem.overlaps(runs.state[0]), problem.unpack(runs.state[0])[1][()]
-    student = attention.with_bias(bias)
+    runs = follow(problem, start, _LONG_TIMES, *_PRECISE)
+    end, student = (
+        problem.overlaps(runs.end[0]),
+        attention.with_bias(problem.unpack(runs.end)[1][0]),
+    )
     if runs.result[0] is Result.LEFT_DOMAIN:
-        risks, gradients = problem.values(runs.path[0])
-        squares = problem.overlaps(runs.path[0]).q_kk * (runs.time[0] >= _LONG_TIMES)
-        risk, norm, none = _limit(squares, risks), float(np.linalg.norm(gradients[-1])), np.zeros(0)
-        why = Result.K_DIVERGES
-        return Stationary(risk, end, student, "not attained", norm, none, None, result=why)
+        risks, gradients = problem.values(runs.points[0])
+        limit = _limit(problem.overlaps(runs.points[0]).q_kk * (runs.time[0] >= _LONG_TIMES), risks)
+        # Keys that leave the domain on the way to a minimum outside of it have no such limit.
+        if limit.error < risks.value[-1] - limit.value:
+            norm, why = float(np.linalg.norm(gradients[-1])), Result.K_DIVERGES
+            none = np.zeros(0)
+            return Stationary(limit, end, student, "not attained", norm, none, None, result=why)
     rest, best = certify(task, student, end), best or population_minimum(task, attention)
     same = _is_same(rest.risk, best.risk, _SAME_RISK + float(best.risk.error))
     return replace(rest, matched=bool(same), result=runs.result[0])
@@ -205,13 +209,10 @@ def basins(
     size: float = 1.0,
 ) -> Basins:
     """Where gradient flow goes from random starts of a given size."""
-    from .integration import Settings, follow
-
     best = population_minimum(task, attention).risk
-    starts = random_starts(key, runs, size)
     problem = Problem(task, attention)
-    ends = follow(problem, starts, _LONG_TIMES[-1:], Settings(*_ROUGH))
-    risks, _ = problem.values(ends.state)
+    ends = follow(problem, random_starts(key, runs, size), _LONG_TIMES[-1:], *_ROUGH)
+    risks, _ = problem.values(ends.end, _ROUGH[-1])
     # From there no flow leads on, at rest or not.
     same = _is_same(risks, best, _ROUGHLY_SAME_RISK)
     converged = ends.result == Result.CONVERGED

@@ -4,6 +4,8 @@ Overlaps that move with a gradient flow of `P` vectors in `R^D` are those of `P`
 the gradient stays in the span of teacher and student (section 10).
 """
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,14 +23,14 @@ from ..population.plan import SHARPEST, is_exact, light_plan, plan, steepest
 from ..population.risk import ROUNDING
 from ..tasks import AbstractTask
 
-# Lengths of keys that plans are made for, each at a higher price than the one before. A longer key leaves the domain.
-REACHES = (2.0, 2.8, 4.0, 8.0, SHARPEST, 2 * SHARPEST)
-FEW_REACHES = (2.8, 8.0, SHARPEST, 2 * SHARPEST)  # so that problems share compiled code
+# Lengths of keys that plans are made for, each at a higher cost than the one before. A longer key leaves the domain.
+_REACHES = (2.8, 4.0, 8.0, SHARPEST, 2 * SHARPEST)
 _ELEMENTWISE_REACHES = (4.0, SHARPEST, 2 * SHARPEST)  # where integrals are one-dimensional
-_SHARP = 8.0  # a longer key is not planned for before it comes
+_SHARP = 8.0  # longer keys of a teacher are planned for when a student has them
 _QUIET = 1.0  # noise of keys that follow the teacher's
-MARGIN = 0.9  # of a reach, for the step that passes it
+_MARGIN = 0.9  # of a reach that may be used: the end of a step may lie beyond
 _FINER = 1.25  # fineness of the rule that gives a reported risk; its distance from that of fineness 1 is the error
+_BATCH = 16  # states evaluated at once on an accelerator
 # Noise of vectors where random points are used: it moves the risk by some 10^-4, less than the error of the points.
 SMOOTHING = 0.02
 
@@ -43,7 +45,7 @@ class Extent(NamedTuple):
 
 
 class Problem(eqx.Module):
-    """What flows: an attention on a task. States are rows of numbers, with any batch axes in front."""
+    """An attention on a task. States are rows of numbers, with any batch axes in front."""
 
     task: AbstractTask
     attention: AbstractAttention
@@ -75,36 +77,41 @@ class Problem(eqx.Module):
         """The overlaps of states."""
         return overlaps_of(self.unpack(states)[0], self.task.features + 1)
 
-    def extent(self, states: Any) -> Extent:
+    @property
+    def longest(self) -> float:
+        """The length of keys up to which risks can be integrated."""
+        return min(2 * SHARPEST, steepest(self.task, self.attention, aligned=False))
+
+    def extent(self, states: Float[np.ndarray, "*batch n"]) -> Extent:
         """How far the keys of states reach."""
         keys, features = self.unpack(states)[0][..., :-1, :], self.task.features
-        norm = states.__array_namespace__().linalg.norm
         parts = keys, keys[..., features:], keys[..., :features]
-        return Extent(*(norm(part, axis=-1).max(-1) for part in parts))
+        return Extent(*(np.linalg.norm(part, axis=-1).max(-1) for part in parts))
 
-    def limits(
-        self, states: Float[np.ndarray, "s n"], known: tuple[float, ...], margin: float = 1.0
-    ) -> list[Extent]:
-        """Of each state, the limits of the plan that it needs; a key beyond the last is outside the domain.
+    def is_inside(self, states: Float[np.ndarray, "s n"]) -> np.ndarray:
+        """Whether the risk of a state can be integrated, and that of a step from it."""
+        return np.asarray(self.extent(states).length < _MARGIN * self.longest)
+
+    def limits(self, states: Float[np.ndarray, "s n"]) -> list[Extent]:
+        """Of each state, the limits of the cheapest plan that serves it.
 
         They begin with a length that will do if the student becomes as sharp as the teacher. Plans of a selected task
         depend on the rest too: while keys follow the teacher's they leave little noise, else their overlap is small.
         """
-        selected = steepest(self.task, self.attention, aligned=False) == SHARPEST
         elementwise = not self.attention.compares_tokens
-        longest = (1 if selected else 2) * SHARPEST
-        least = min(float(self.task.strength) / MARGIN, _SHARP)
-        if not self.is_exact or (elementwise and not selected):
-            least = longest
-        reaches = _ELEMENTWISE_REACHES if elementwise else known
+        least = min(float(self.task.strength) / _MARGIN, _SHARP)
+        if not self.is_exact or (elementwise and self.longest > SHARPEST):
+            least = self.longest  # one plan for all: it costs the same
+        reaches = _ELEMENTWISE_REACHES if elementwise else _REACHES
         found = []
-        for length, noise, overlap in zip(*self.extent(states / margin), strict=True):
-            reach = next((r for r in reaches if least <= r <= longest and length < r), longest)
-            if selected and noise < _QUIET:
+        for length, noise, overlap in zip(*self.extent(states / _MARGIN), strict=True):
+            served = (r for r in reaches if least <= r <= self.longest and length < r)
+            reach = next(served, self.longest)
+            if noise < _QUIET:
                 found.append(Extent(reach, _QUIET, reach))
             else:
-                blunt = next((r for r in known if overlap < r), reach)
-                found.append(Extent(reach, reach, min(reach, blunt) if selected else reach))
+                blunt = next((r for r in _REACHES if overlap < r), reach)
+                found.append(Extent(reach, reach, min(reach, blunt)))
         return found
 
     def plan(self, limits: Extent, fineness: float = 1.0, seed: int = 1) -> AbstractEngine:
@@ -128,38 +135,77 @@ class Problem(eqx.Module):
         return jnp.mean(self.risks(state, engine, 0.0 if self.is_exact else SMOOTHING))
 
     def values(
-        self, states: Float[np.ndarray, "*batch n"], limits: Extent | None = None
+        self,
+        states: Float[np.ndarray, "*batch n"],
+        fineness: float = 1.0,
+        limits: Extent | None = None,
     ) -> tuple[Estimate, Float[np.ndarray, "*batch n"]]:
         """Risks with their errors, and the gradients that a flow follows; with plans of these limits, if given."""
-        flat = states.reshape(-1, states.shape[-1])
-        value, error, gradients = np.empty(len(flat)), np.empty(len(flat)), np.empty_like(flat)
-        needed = [limits] * len(flat) if limits else self.limits(flat, FEW_REACHES)
-        for group in dict.fromkeys(needed):
-            which = np.array([each == group for each in needed])
-            here, finer = (self, flat[which]), light_plan(self.task, self.attention, *group, _FINER)
-            rough, gradients[which] = gradients_at(*as_arrays((*here, self.plan(group))))
-            fine = np.asarray(risks_at(*as_arrays((*here, finer))))
-            mean = value[which] = fine.mean(1)
-            if self.is_exact:
-                error[which] = np.abs(mean - rough) + ROUNDING * (1.0 + np.abs(mean))
-            else:
-                error[which] = fine.std(1, ddof=1) / np.sqrt(fine.shape[1])
-        shape, kind = states.shape[:-1], ErrorKind.BOUND if self.is_exact else ErrorKind.STANDARD
-        risks = Estimate(value.reshape(shape), error.reshape(shape), kind)
-        return risks, gradients.reshape(states.shape)
+        flat, shape = states.reshape(-1, states.shape[-1]), states.shape[:-1]
+        rough, gradients, _ = evaluator(self, derivatives, partial(self.plan, fineness=fineness))(
+            flat, limits
+        )
+        finer = evaluator(
+            self, risks, lambda at: light_plan(self.task, self.attention, *at, _FINER)
+        )
+        (fine,) = finer(flat, limits)
+        value, kind = fine.mean(1), ErrorKind.STANDARD
+        if self.is_exact:
+            error, kind = np.abs(value - rough) + ROUNDING * (1.0 + np.abs(value)), ErrorKind.BOUND
+        else:
+            error = fine.std(1, ddof=1) / np.sqrt(fine.shape[1])
+        estimate = Estimate(value.reshape(shape), error.reshape(shape), kind)
+        return estimate, gradients.reshape(states.shape)
 
 
 _vectors = eqx.filter_jit(jax.vmap(vectors_of))
 
 
-# One state after the other: memory is that of one, and a batch would be compiled twice, for its remainder as well.
-@eqx.filter_jit
-def risks_at(
-    problem: Problem, states: Array, engine: AbstractEngine
-) -> Float[Array, "s randomisations"]:
-    return jax.lax.map(lambda state: problem.risks(state, engine), states)
+def derivatives(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
+    """The risk that a flow follows, its gradient and its Hessian: the one function that a flow compiles."""
+    found, tangent = jax.linearize(lambda at: jax.value_and_grad(problem.risk)(at, engine), state)
+    # Row by row: memory is that of one.
+    hessian = jax.lax.map(lambda direction: tangent(direction)[1], jnp.eye(state.size))
+    return *found, (hessian + hessian.T) / 2
+
+
+def risks(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array]:
+    """The risk to report, for each randomisation."""
+    return (problem.risks(state, engine),)
+
+
+def evaluator(
+    problem: Problem,
+    quantities: Callable[[Array, Problem, AbstractEngine], tuple[Array, ...]],
+    plan: Callable[[Extent], AbstractEngine],
+) -> Callable[..., list[np.ndarray]]:
+    """A function from states to these quantities, each state with the cheapest plan that serves it.
+
+    One state after the other on a CPU, so that one compiled function serves any number of them.
+    """
+    size = 1 if jax.default_backend() == "cpu" else _BATCH
+    arrays = cache(lambda limits: as_arrays((problem, plan(limits))))
+
+    def evaluate(
+        states: Float[np.ndarray, "s n"], limits: Extent | None = None
+    ) -> list[np.ndarray]:
+        needed = problem.limits(states) if limits is None else [limits] * len(states)
+        found: list[Any] = [None] * len(states)
+        for group in dict.fromkeys(needed):
+            rows = [row for row, each in enumerate(needed) if each == group]
+            for first in range(0, len(rows), size):
+                some = rows[first : first + size]
+                padded = jax.device_put(states[np.resize(some, size)])
+                values = [np.asarray(value) for value in _batch(quantities, padded, arrays(group))]
+                for place, row in enumerate(some):
+                    found[row] = [value[place] for value in values]
+        return [np.array(part) for part in zip(*found, strict=True)]
+
+    return evaluate
 
 
 @eqx.filter_jit
-def gradients_at(problem: Problem, states: Array, engine: AbstractEngine) -> tuple[Array, Array]:
-    return jax.lax.map(lambda state: jax.value_and_grad(problem.risk)(state, engine), states)
+def _batch(quantities: Any, states: Float[Array, "s n"], known: Any) -> Any:
+    if len(states) == 1:
+        return [value[None] for value in quantities(states[0], *known)]
+    return jax.vmap(lambda state: quantities(state, *known))(states)

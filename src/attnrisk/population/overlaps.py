@@ -112,7 +112,7 @@ class Overlaps(eqx.Module):
     def as_dict(self) -> dict[str, Any]:
         """The seven numbers of one head by name; else the matrices as lists."""
         if self.is_one_head:
-            return {name: float(getattr(self, name)) for name in NAMES}
+            return {name: np.asarray(getattr(self, name), float).tolist() for name in NAMES}
         return {"M": np.asarray(self.M).tolist(), "Q": np.asarray(self.Q).tolist()}
 
     def stretched(self, factor: Any) -> "Overlaps":

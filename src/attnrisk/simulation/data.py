@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, DTypeLike, Float, Int, PRNGKeyArray
 
-from .._check import one_of, refuse
+from .._check import one_of, refuse, whole
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..tasks import AbstractSamplable, AbstractTask, LengthLaw
@@ -219,13 +219,6 @@ def stream(
 ) -> StreamedDataset:
     """The dataset that `sample` would draw, with its tokens drawn again at every pass: slow, in little memory."""
     return _draw_recipe(task, key, n, dim, dtype, held=False)
-
-
-def whole(name: str, value: Any, least: int, most: int) -> int:
-    """A whole number in this range."""
-    if not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise refuse(name, value, f"a whole number from {least} to {most}")
-    return int(value)
 
 
 def check_memory(needed: int, what: str, remedy: str = "") -> None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import real, refuse
+from .._check import real, refuse, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..learning import Ridge
@@ -24,7 +24,7 @@ from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..population.risk import population_risk
 from ..tasks import AbstractTask
-from .data import MOST_SEQUENCES, AbstractDataset, Block, check_memory, longest_of, stream, whole
+from .data import MOST_SEQUENCES, AbstractDataset, Block, check_memory, longest_of, stream
 from .lbfgs import MEMORY, Watch, minimise
 
 # Of the gradient, relative to the norm of the labels, and of the objective, relative. A gradient summed in single

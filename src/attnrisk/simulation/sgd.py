@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import LARGEST, real, refuse
+from .._check import LARGEST, real, refuse, whole
 from .._results import Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
-from .data import AbstractDataset, whole
+from .data import AbstractDataset
 from .erm import AbstractFit, check_padding, check_start, default_starts, sequence_losses
 
 Watch = Callable[[int, int], None]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from .._check import one_of, real, refuse
+from .._check import one_of, real, refuse, whole
 from .._results import Estimate, Result, record
 from .._rows import BAYES, FLOOR
 from ..attention import AbstractAttention, get_attention
@@ -26,7 +26,7 @@ from ..learning.scope import learnable, optimisable
 from ..numerics.batch import BATCH
 from ..population import bayes_risk, elementwise_floor, population_minima, population_minimum
 from ..simulation import fit_amp, fit_erm, sample
-from ..simulation.data import LARGEST_DIM, whole
+from ..simulation.data import LARGEST_DIM
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
 from .fingerprint import fingerprint
 
