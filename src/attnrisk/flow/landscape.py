@@ -16,8 +16,7 @@ from ..population.minimum import Minimum, population_minimum
 from ..population.overlaps import Overlaps, swapped
 from ..population.risk import extrapolate
 from ..tasks import AbstractTask
-from .flow import random_starts
-from .integration import follow
+from .flow import follow, random_starts
 from .state import SMOOTHING, Problem, derivatives, evaluator
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
@@ -32,7 +31,7 @@ _STEP = 0.1  # along the direction that leaves a saddle
 # Tolerance, accuracy and fineness of a flow that is only asked where it goes. Its plan is right to 10^-5: it ends that
 # near to a minimum, at a risk that is higher by the square of it, and only starts on the boundary end elsewhere.
 _ROUGH, _ROUGHLY_SAME_RISK = (1e-6, 1e-2, 0.6), 1e-5
-_PRECISE = 1e-8, 1e-3  # of a flow whose end is to be certified
+_PRECISE = 1e-8, 2e-4  # of a flow whose end is to be certified
 
 # Many times at which a run that goes to infinity shows how its risk approaches a limit, and lengths of k, in units of
 # the last, that the limit is drawn through.
@@ -153,12 +152,11 @@ def mismatched_minimum(
     )
     if runs.result[0] is Result.LEFT_DOMAIN:
         risks, gradients = problem.values(runs.points[0])
-        limit = _limit(problem.overlaps(runs.points[0]).q_kk * (runs.time[0] >= _LONG_TIMES), risks)
-        # Keys that leave the domain on the way to a minimum outside of it have no such limit.
-        if limit.error < risks.value[-1] - limit.value:
-            norm, why = float(np.linalg.norm(gradients[-1])), Result.K_DIVERGES
-            none = np.zeros(0)
-            return Stationary(limit, end, student, "not attained", norm, none, None, result=why)
+        squares = problem.overlaps(runs.points[0]).q_kk * (runs.time[0] >= _LONG_TIMES)
+        limit, norm = _limit(squares, risks), float(np.linalg.norm(gradients[-1]))
+        if limit is not None:
+            kind, why, none = "not attained", Result.K_DIVERGES, np.zeros(0)
+            return Stationary(limit, end, student, kind, norm, none, None, result=why)
     rest, best = certify(task, student, end), best or population_minimum(task, attention)
     same = _is_same(rest.risk, best.risk, _SAME_RISK + float(best.risk.error))
     return replace(rest, matched=bool(same), result=runs.result[0])
@@ -170,12 +168,18 @@ def _is_same(risk: Estimate, best: Estimate, tolerance: float) -> Any:
     return np.abs(risk.value - float(best.value)) < tolerance
 
 
-def _limit(squares: np.ndarray, risks: Estimate) -> Estimate:
-    """The risk at the end of a path along which `k` grows: a polynomial in `1/|k|²` through a few of its points."""
+def _limit(squares: np.ndarray, risks: Estimate) -> Estimate | None:
+    """The risk at the end of a path along which `k` grows: a polynomial in `1/|k|²` through a few of its points.
+
+    None where the points do not determine it better than the last risk does: `k` need not grow without bound.
+    """
     picked = {int(np.argmin(np.abs(squares - squares.max() * part**2))) for part in _OUTWARD}
     points = np.array(sorted(picked, key=lambda at: -squares[at]))
+    if len(points) < len(_OUTWARD) or squares[points[-1]] == 0.0:
+        return None
     estimates = [Estimate(risks.value[at], risks.error[at], risks.kind) for at in points]
-    return extrapolate(squares[points], estimates, np.inf)
+    limit = extrapolate(squares[points], estimates, np.inf)
+    return limit if limit.error < risks.value[-1] - limit.value else None
 
 
 class Basins(eqx.Module):

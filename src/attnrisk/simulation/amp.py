@@ -127,12 +127,12 @@ def fit_amp(
         raise refuse("damping", f"{damping:g}", "a number ≥ 0 and < 1")
     most_steps = whole("most_steps", most_steps, 1, _LIMIT)
     state = _begin(data, task, one_of("start", start, STARTS))
-    held, numbers = data.traceable(), as_arrays((task, data.alpha, damping))
+    held, (known, alpha, least) = data.traceable(), as_arrays((task, data.alpha, damping))
     path = [np.asarray(place_of(data.teacher, state.messages))]
     residual, result = np.inf, Result.MAX_STEPS
     try:
         for step in range(1, most_steps + 1):
-            ahead = advance(held, *numbers, state)
+            ahead = advance(held, known, alpha, least, state)
             if not ahead.is_sound:
                 result = Result.DIVERGED
                 break

@@ -154,6 +154,12 @@ class AbstractPlanted(AbstractNeedle):
         return PlantedLocation(self.shift, unknown_variance)
 
 
+def check_planted(task: Any) -> None:
+    """Refuse a task whose relevant token is not moved by a fixed shift."""
+    if not isinstance(task, AbstractPlanted):
+        raise refuse("task", task, "a planted task, such as SpikedSLR")
+
+
 class AbstractSelected(AbstractSamplable):
     """Tokens are plain Gaussian, and the location is drawn from `softmax(sharpness · χ*)` (`inf`: the argmax)."""
 
