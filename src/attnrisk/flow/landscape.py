@@ -155,8 +155,8 @@ def mismatched_minimum(
         squares = problem.overlaps(runs.points[0]).q_kk * (runs.time[0] >= _LONG_TIMES)
         limit, norm = _limit(squares, risks), float(np.linalg.norm(gradients[-1]))
         if limit is not None:
-            kind, why, none = "not attained", Result.K_DIVERGES, np.zeros(0)
-            return Stationary(limit, end, student, kind, norm, none, None, result=why)
+            why, none = Result.K_DIVERGES, np.zeros(0)
+            return Stationary(limit, end, student, "not attained", norm, none, None, result=why)
     rest, best = certify(task, student, end), best or population_minimum(task, attention)
     same = _is_same(rest.risk, best.risk, _SAME_RISK + float(best.risk.error))
     return replace(rest, matched=bool(same), result=runs.result[0])

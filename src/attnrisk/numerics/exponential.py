@@ -67,6 +67,7 @@ class Paths(NamedTuple):
     result: np.ndarray
 
 
+@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # failed steps are rejected
 def integrate(
     derivatives: Callable[[np.ndarray], Sequence[np.ndarray]],
     starts: Float[np.ndarray, "runs n"],
@@ -78,7 +79,8 @@ def integrate(
     """Gradient flows, from time 0 until a step begins at a gradient whose norm is below `tolerance`.
 
     `derivatives` gives gradients and Hessians at several points. `accuracy` is the relative error of a step. Runs also
-    stop at the last of `times`, and where they are no longer inside the domain.
+    stop at the last of `times`, and where they are no longer inside the domain. No step is longer than the distance to
+    the origin, or one if that is less: a saddle is left by a growing exponential, which is followed only in part.
     """
     point, time, step = starts.copy(), np.zeros(len(starts)), np.full(len(starts), _FIRST_STEP)
     points = np.repeat(starts[:, None], times.size, 1)
@@ -94,7 +96,8 @@ def integrate(
     stop(~is_inside(point), Result.LEFT_DOMAIN)
     if running.any():
         gradient[running], hessian[running] = derivatives(point[running])
-    stop(~np.isfinite(gradient).all(1), Result.DIVERGED)
+    finite = np.isfinite(gradient).all(1) & np.isfinite(hessian).all((1, 2))
+    stop(~finite, Result.DIVERGED)
     for _ in range(_MOST_STEPS):
         runs = np.flatnonzero(running)
         if not runs.size:
@@ -102,7 +105,12 @@ def integrate(
         eigenvalues, frame = np.linalg.eigh(hessian[runs])
         field = Linearised(-gradient[runs], -eigenvalues, frame)
         length = np.minimum(step[runs], times[-1] - time[runs])
-        predicted = field.phi(1, length, field.slope)
+        farthest = np.maximum(1.0, np.linalg.norm(point[runs], axis=1))
+        far = np.ones(len(runs), bool)
+        while far.any():
+            predicted = field.phi(1, length, field.slope)
+            far = np.linalg.norm(predicted, axis=1) > farthest
+            length = np.where(far, length / 2, length)
         ahead, curvature = derivatives(point[runs] + predicted)
         remainder = np.einsum("rij,rj->ri", hessian[runs], predicted) + gradient[runs] - ahead
         correction = 2.0 * field.phi(3, length, remainder)
@@ -113,8 +121,7 @@ def integrate(
         forced = length <= _SHORTEST_STEP
         kept = finite & ((error < 1.0) | forced)
         stop(runs[~finite & forced], Result.DIVERGED)
-        with np.errstate(divide="ignore"):
-            factor = np.clip(_SAFETY * error ** (-1.0 / 3.0), _SHRINKS, _GROWS)
+        factor = np.clip(_SAFETY * error ** (-1.0 / 3.0), _SHRINKS, _GROWS)
         factor = np.where(kept, factor, np.where(finite, np.minimum(factor, _SAFETY), _SHRINKS))
         step[runs] = np.maximum(length * factor, _SHORTEST_STEP)
         for at in np.flatnonzero(kept):

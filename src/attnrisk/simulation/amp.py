@@ -47,17 +47,9 @@ class AMPFit(eqx.Module):
     posterior of the location that the estimate of `k` leads to.
     """
 
-    recorded: ClassVar[tuple[str, ...]] = (
-        "risk",
-        "q_k",
-        "q_v",
-        "expected_q_k",
-        "expected_q_v",
-        "overlaps",
-        "iterations",
-        "residual",
-        "result",
-        "converged",
+    recorded: ClassVar = (
+        *("risk", "q_k", "q_v", "expected_q_k", "expected_q_v", "overlaps"),
+        *("iterations", "residual", "result", "converged"),
     )
     task: AbstractTask
     location: AbstractLocation

@@ -27,10 +27,8 @@ from .data import Block
 _LONGEST_ESTIMATE = 100.0  # |k̂|²/D or |v̂|²/D; a posterior mean has about one at most
 _ROUNDING = 64.0  # of a field, in units of the last digit of the tokens
 _TAKEN_BACK = 0.5  # cosine of the angle between a step and the opposite of the one before
-_MOST_DAMPING, _RELAXED = (
-    0.9,
-    0.95,
-)  # damping at most, and what is left of it after a step that takes nothing back
+_MOST_DAMPING = 0.9
+_RELAXED = 0.95  # what is left of a damping after a step that takes nothing back
 _MISSED = 1.2  # by this factor labels may be missed by more than expected: more than chance does at large N
 
 
