@@ -16,7 +16,7 @@ from ..numerics.exponential import Paths, integrate
 from ..population.overlaps import Overlaps, overlaps_of, swapped
 from ..population.risk import check_problem
 from ..tasks import AbstractTask
-from .state import Problem, derivatives, evaluator
+from .state import DERIVATIVES, Problem, evaluator
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
 _LINES, _PARTS, _CUTS, _JUMP = 64, 16, 10, 1e-6  # the last parts are 10^-12 of a line
@@ -134,7 +134,7 @@ def follow(
         raise refuse("start", f"(M of shape {np.shape(starts.M)[1:]})", allowed)
     if not problem.is_exact:
         _check_continuous(problem)
-    evaluate = evaluator(problem, derivatives, partial(problem.plan, fineness=fineness))
+    evaluate = evaluator(problem, DERIVATIVES, partial(problem.plan, fineness=fineness))
     states, domain = problem.pack(starts), problem.is_inside
     return integrate(lambda at: evaluate(at)[1:], states, times, tolerance, accuracy, domain)
 

@@ -17,7 +17,7 @@ from ..population.overlaps import Overlaps, swapped
 from ..population.risk import extrapolate
 from ..tasks import AbstractTask
 from .flow import follow, random_starts
-from .state import SMOOTHING, Problem, derivatives, evaluator
+from .state import DERIVATIVES, SMOOTHING, Problem, evaluator
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
@@ -94,7 +94,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     risks, found = problem.values(points, limits=limits)
     risk, samples = Estimate(risks.value[0], risks.error[0], risks.kind), [found]
     for seed in () if exact else _SEEDS:
-        other = evaluator(problem, derivatives, partial(problem.plan, seed=seed))
+        other = evaluator(problem, DERIVATIVES, partial(problem.plan, seed=seed))
         samples.append(other(points, limits)[1])
     gradients = np.array(samples)[:, 0]
     parts = np.array(samples)[:, 1:].reshape(len(samples), _NODES.size, state.size, state.size)

@@ -4,6 +4,7 @@ Overlaps that move with a gradient flow of `P` vectors in `R^D` are those of `P`
 the gradient stays in the span of teacher and student (section 10).
 """
 
+import math
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from .._results import ErrorKind, Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.engines import AbstractEngine
+from ..population.engines.sobol import RANDOMISATIONS
 from ..population.overlaps import Overlaps, overlaps_of, vectors_of
 from ..population.plan import SHARPEST, is_exact, light_plan, plan, steepest
 from ..population.risk import ROUNDING
@@ -30,7 +32,7 @@ _SHARP = 8.0  # longer keys of a teacher are planned for when a student has them
 _QUIET = 1.0  # noise of keys that follow the teacher's
 _MARGIN = 0.9  # of a reach that may be used: the end of a step may lie beyond
 _FINER = 1.25  # fineness of the rule that gives a reported risk; its distance from that of fineness 1 is the error
-_BATCH = 16  # states evaluated at once on an accelerator
+_BATCH = 16  # states in a compiled call
 # Noise of vectors where random points are used: it moves the risk by some 10^-4, less than the error of the points.
 SMOOTHING = 0.02
 
@@ -95,19 +97,21 @@ class Problem(eqx.Module):
     def limits(self, states: Float[np.ndarray, "s n"]) -> list[Extent]:
         """Of each state, the limits of the cheapest plan that serves it.
 
-        They begin with a length that will do if the student becomes as sharp as the teacher. Plans of a selected task
+        They begin with a length that will do if the student becomes as sharp as the teacher. Plans with tables
         depend on the rest too: while keys follow the teacher's they leave little noise, else their overlap is small.
         """
-        elementwise = not self.attention.compares_tokens
+        elementwise, longest = not self.attention.compares_tokens, self.longest
+        is_tabulated = steepest(self.task, self.attention, aligned=False) < math.inf
         least = min(float(self.task.strength) / _MARGIN, _SHARP)
-        if not self.is_exact or (elementwise and self.longest > SHARPEST):
-            least = self.longest  # one plan for all: it costs the same
+        if not self.is_exact or (elementwise and not is_tabulated):
+            least = longest  # one plan for all: it costs the same
         reaches = _ELEMENTWISE_REACHES if elementwise else _REACHES
         found = []
         for length, noise, overlap in zip(*self.extent(states / _MARGIN), strict=True):
-            served = (r for r in reaches if least <= r <= self.longest and length < r)
-            reach = next(served, self.longest)
-            if noise < _QUIET:
+            reach = next((r for r in reaches if least <= r <= longest and length < r), longest)
+            if not is_tabulated:
+                found.append(Extent(reach, reach, reach))
+            elif noise < _QUIET:
                 found.append(Extent(reach, _QUIET, reach))
             else:
                 blunt = next((r for r in _REACHES if overlap < r), reach)
@@ -142,11 +146,11 @@ class Problem(eqx.Module):
     ) -> tuple[Estimate, Float[np.ndarray, "*batch n"]]:
         """Risks with their errors, and the gradients that a flow follows; with plans of these limits, if given."""
         flat, shape = states.reshape(-1, states.shape[-1]), states.shape[:-1]
-        rough, gradients, _ = evaluator(self, derivatives, partial(self.plan, fineness=fineness))(
+        rough, gradients, _ = evaluator(self, DERIVATIVES, partial(self.plan, fineness=fineness))(
             flat, limits
         )
         finer = evaluator(
-            self, risks, lambda at: light_plan(self.task, self.attention, *at, _FINER)
+            self, RISKS, lambda at: light_plan(self.task, self.attention, *at, _FINER)
         )
         (fine,) = finer(flat, limits)
         value, kind = fine.mean(1), ErrorKind.STANDARD
@@ -161,51 +165,66 @@ class Problem(eqx.Module):
 _vectors = eqx.filter_jit(jax.vmap(vectors_of))
 
 
-def derivatives(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
-    """The risk that a flow follows, its gradient and its Hessian: the one function that a flow compiles."""
+class Quantities(NamedTuple):
+    """What is evaluated at states: a function of state, problem and plan, and the shapes of what it returns."""
+
+    at: Callable[[Array, Problem, AbstractEngine], tuple[Array, ...]]
+    shapes: Callable[[Problem, int], tuple[tuple[int, ...], ...]]
+
+
+def _derivatives(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
     found, tangent = jax.linearize(lambda at: jax.value_and_grad(problem.risk)(at, engine), state)
     # Row by row: memory is that of one.
     hessian = jax.lax.map(lambda direction: tangent(direction)[1], jnp.eye(state.size))
     return *found, (hessian + hessian.T) / 2
 
 
-def risks(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array]:
-    """The risk to report, for each randomisation."""
+def _risks(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
     return (problem.risks(state, engine),)
 
 
-def evaluator(
-    problem: Problem,
-    quantities: Callable[[Array, Problem, AbstractEngine], tuple[Array, ...]],
-    plan: Callable[[Extent], AbstractEngine],
-) -> Callable[..., list[np.ndarray]]:
-    """A function from states to these quantities, each state with the cheapest plan that serves it.
+# The risk that a flow follows, its gradient and its Hessian; and the risk to report, for each randomisation.
+DERIVATIVES = Quantities(_derivatives, lambda problem, n: ((), (n,), (n, n)))
+RISKS = Quantities(_risks, lambda problem, n: ((1 if problem.is_exact else RANDOMISATIONS,),))
 
-    One state after the other on a CPU, so that one compiled function serves any number of them.
-    """
-    size = 1 if jax.default_backend() == "cpu" else _BATCH
+
+def evaluator(
+    problem: Problem, quantities: Quantities, plan: Callable[[Extent], AbstractEngine]
+) -> Callable[..., list[np.ndarray]]:
+    """A function from states to these quantities, each state with the cheapest plan that serves it."""
     arrays = cache(lambda limits: as_arrays((problem, plan(limits))))
 
     def evaluate(
         states: Float[np.ndarray, "s n"], limits: Extent | None = None
     ) -> list[np.ndarray]:
+        shapes = quantities.shapes(problem, states.shape[1])
+        found = [np.empty((len(states), *shape)) for shape in shapes]
         needed = problem.limits(states) if limits is None else [limits] * len(states)
-        found: list[Any] = [None] * len(states)
         for group in dict.fromkeys(needed):
-            rows = [row for row, each in enumerate(needed) if each == group]
-            for first in range(0, len(rows), size):
-                some = rows[first : first + size]
-                padded = jax.device_put(states[np.resize(some, size)])
-                values = [np.asarray(value) for value in _batch(quantities, padded, arrays(group))]
-                for place, row in enumerate(some):
-                    found[row] = [value[place] for value in values]
-        return [np.array(part) for part in zip(*found, strict=True)]
+            rows = np.array([row for row, each in enumerate(needed) if each == group])
+            for some in np.split(rows, range(_BATCH, len(rows), _BATCH)):
+                padded, count = jax.device_put(
+                    (states[np.resize(some, _BATCH)], np.int64(len(some)))
+                )
+                values = _evaluate_batch(quantities, shapes, padded, count, arrays(group))
+                for whole, part in zip(found, values, strict=True):
+                    whole[some] = np.asarray(part)[: len(some)]
+        return found
 
     return evaluate
 
 
 @eqx.filter_jit
-def _batch(quantities: Any, states: Float[Array, "s n"], known: Any) -> Any:
-    if len(states) == 1:
-        return [value[None] for value in quantities(states[0], *known)]
-    return jax.vmap(lambda state: quantities(state, *known))(states)
+def _evaluate_batch(
+    quantities: Quantities, shapes: Any, states: Array, count: Any, known: Any
+) -> Any:
+    """On a CPU in a loop over as many states as there are: memory is that of one."""
+    if jax.default_backend() != "cpu":
+        return jax.vmap(lambda state: quantities.at(state, *known))(states)
+
+    def evaluate(row: Array, found: list[Array]) -> list[Array]:
+        here = quantities.at(states[row], *known)
+        return [whole.at[row].set(part) for whole, part in zip(found, here, strict=True)]
+
+    empty = [jnp.zeros((len(states), *shape)) for shape in shapes]
+    return jax.lax.fori_loop(0, count, evaluate, empty)

@@ -124,18 +124,20 @@ def integrate(
         factor = np.clip(_SAFETY * error ** (-1.0 / 3.0), _SHRINKS, _GROWS)
         factor = np.where(kept, factor, np.where(finite, np.minimum(factor, _SAFETY), _SHRINKS))
         step[runs] = np.maximum(length * factor, _SHORTEST_STEP)
-        for at in np.flatnonzero(kept):
-            run, start = runs[at], time[runs[at]]
-            is_last = length[at] == times[-1] - start
-            time[run] = times[-1] if is_last else start + length[at]
-            passed = (times > start) & (times <= time[run])
-            part, here = times[passed] - start, Linearised(*(each[at] for each in field))
-            points[run, passed] = point[run] + here.phi(1, part, here.slope)
+        is_last = length == times[-1] - time[runs]
+        until = np.where(is_last, times[-1], time[runs] + length)
+        passed = (times > time[runs, None]) & (times <= until[:, None]) & kept[:, None]
+        for at in np.flatnonzero(passed.any(1)):
+            part = times[passed[at]] - time[runs[at]]
+            here = Linearised(*(each[at] for each in field))
             squares = (part / length[at])[:, None] ** 2
-            points[run, passed] += 2.0 * squares * here.phi(3, part, remainder[at])
+            inside = here.phi(1, part, here.slope) + 2.0 * squares * here.phi(
+                3, part, remainder[at]
+            )
+            points[runs[at], passed[at]] = point[runs[at]] + inside
         now = runs[kept]
         rested = np.linalg.norm(gradient[now], axis=1) < tolerance
-        point[now], hessian[now] = moved[kept], curvature[kept]
+        time[now], point[now], hessian[now] = until[kept], moved[kept], curvature[kept]
         gradient[now] = ahead[kept] + np.einsum("rij,rj->ri", curvature[kept], correction[kept])
         stop(now[time[now] >= times[-1]], Result.TIME_OVER)
         stop(runs[~is_inside(point[runs])], Result.LEFT_DOMAIN)
