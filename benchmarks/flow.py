@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import attnrisk as ar
-from attnrisk.flow.state import Extent, Problem
+from attnrisk.flow.state import DERIVATIVES, Extent, Problem, evaluator
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.numerics.exponential import ExponentialRosenbrock, Moving
+from attnrisk.numerics.exponential import integrate
 from benchmarks.population import Row
 
 RUNS, TOLERANCE, ACCURACY, TIME = 3, 1e-6, 1e-4, 1e5
@@ -39,64 +39,71 @@ class Found(NamedTuple):
     ends: np.ndarray
 
 
-def _slope(time: Any, state: Any, known: Any) -> Any:
-    problem, plan = known
-    if isinstance(state, Moving):
-        return Moving(-jax.grad(problem.risk)(state.point, plan), jnp.zeros(()))
-    return -jax.grad(problem.risk)(state, plan)
-
-
 @eqx.filter_jit
 def _solve(start: Any, known: Any, solver: Any) -> tuple[Any, Any]:
     """The end of a run and its number of steps; runs end when the gradient is below the tolerance."""
-    ours = isinstance(solver, ExponentialRosenbrock)
+
+    def slope(time: Any, state: Any, known: Any) -> Any:
+        return -jax.grad(known[0].risk)(state, known[1])
 
     def at_rest(t: Any, y: Any, args: Any, terms: Any, **_: Any) -> Any:
-        speed = y.speed if ours else jnp.linalg.norm(terms.vf(t, y, args))
-        return speed < TOLERANCE
+        return jnp.linalg.norm(terms.vf(t, y, args)) < TOLERANCE
 
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(_slope),
+        diffrax.ODETerm(slope),
         solver,
         0.0,
         TIME,
         0.1,
-        Moving(start, jnp.asarray(jnp.inf)) if ours else start,
+        start,
         args=known,
         stepsize_controller=diffrax.PIDController(rtol=ACCURACY, atol=ACCURACY * 1e-2),
         event=diffrax.Event(at_rest),
         max_steps=4000,
         throw=False,
     )
-    end = solution.ys.point if ours else solution.ys
-    return end[0], solution.stats["num_steps"]
+    return solution.ys[0], solution.stats["num_steps"]
 
 
-def measure(name: str, solver: Any) -> Found:
-    """All runs of a case, one after the other, after one to compile."""
+def _measure(name: str, solver: Any = None) -> Found:
+    """All runs of a case after one to compile, with a solver of diffrax or by `integrate`."""
     problem, limits = CASES[name]
     starts = problem.pack(ar.random_starts(jax.random.key(0), RUNS))
-    starts, known = as_arrays((starts, (problem, problem.plan(limits))))
-    jax.block_until_ready(_solve(starts[0], known, solver))
-    begin = (
-        time.process_time()
-    )  # one core: the same as the clock on the wall, but for other programs
-    found = [jax.block_until_ready(_solve(start, known, solver)) for start in starts]
-    spent = time.process_time() - begin
-    ends, steps = zip(*found, strict=True)
-    return Found(spent, int(sum(steps)), np.stack(ends))
+    known = as_arrays((problem, problem.plan(limits)))
+    evaluate = evaluator(problem, DERIVATIVES, problem.plan)
+    steps = 0
+
+    def counted(points: np.ndarray) -> Any:
+        nonlocal steps
+        steps += len(points)
+        return evaluate(points, limits)[1:]
+
+    def run(starts: np.ndarray) -> tuple[np.ndarray, int]:
+        nonlocal steps
+        steps = 0
+        if solver is None:
+            times = np.array([TIME])
+            args = counted, starts, times, TOLERANCE, ACCURACY, problem.is_inside
+            return integrate(*args).end, steps
+        found = [_solve(start, known, solver) for start in as_arrays(starts)]
+        return np.stack([end for end, _ in found]), sum(int(each) for _, each in found)
+
+    run(starts[:1])
+    begin = time.process_time()  # one core: the wall clock, but for other programs
+    ends, steps = run(starts)
+    return Found(time.process_time() - begin, steps, ends)
 
 
 def rows() -> list[Row]:
     """Each case with each solver."""
     table = []
     for name in CASES:
-        ours = measure(name, ExponentialRosenbrock())
+        ours = _measure(name)
         table.append(
             Row(f"flow, {name}: exprb32", f"{ours.seconds:.2f} s, {ours.steps} steps", "", True)
         )
         for other, solver in SOLVERS.items():
-            theirs = measure(name, solver)
+            theirs = _measure(name, solver)
             ratio = theirs.seconds / ours.seconds
             apart = np.abs(theirs.ends - ours.ends).max()
             found = f"{ratio:.1f}× ({theirs.seconds:.2f} s, {theirs.steps} steps, ends {apart:.0e} apart)"

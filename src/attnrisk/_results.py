@@ -101,6 +101,7 @@ class Result(StrEnum):
     TIME_OVER = "not converged: the last time was reached"
     LEFT_DOMAIN = "not converged: left the range of overlaps that can be integrated"
     STALLED = "not converged: no step lowers the objective"
+    NOT_STATIONARY = "not converged: the gradient does not vanish"
     DIVERGED = "diverged"
     INTERRUPTED = "interrupted"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.flow.state import SMOOTHING, Extent, Problem, risks_at
+from attnrisk.flow.state import DERIVATIVES, SMOOTHING, Extent, Problem
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.overlaps import NAMES, overlaps_of, swapped, vectors_of
 from attnrisk.population.plan import light_plan, plan
@@ -141,6 +141,9 @@ def test_many_runs_reach_the_bayes_risk():
     np.testing.assert_allclose(flow.end_risk.value, float(ar.bayes_risk(TASK).value), atol=1e-9)
     assert np.all(flow.end_time < 1e5)
     assert np.all(flow.gradient_norm < 1e-6)
+    record = ar.record(flow)
+    assert record["result"] == ["converged"] * 6
+    assert np.shape(record["end_risk"]) == np.shape(record["m_kk"]) == (6,)
 
 
 @pytest.mark.slow
@@ -268,16 +271,12 @@ def test_a_weighted_task_flows_too():
     assert abs(float(flow.end_risk.value) - bayes) < 5 * float(flow.end_risk.error) + 1e-4
 
 
-def test_memory_does_not_grow_with_the_number_of_states():
+def test_memory_is_that_of_one_state_and_one_direction():
     """A wide rule, for a long key of a token that is spread out, once asked for 31 GB in a batch of 64."""
     problem = Problem(ar.SpikedSLR(0.3, 4, 0.0, 1.6), ar.Taylor2())
     problem, how = as_arrays((problem, problem.plan(Extent(8.0, 8.0, 8.0))))
-    few, many = (
-        risks_at.lower(problem, jnp.ones((states, 8)), how).compile().compiled.memory_analysis()
-        for states in (2, 512)
-    )
-    assert many.temp_size_in_bytes < 1.1 * few.temp_size_in_bytes + 512 * 64
-    assert many.temp_size_in_bytes < 1e9
+    compiled = eqx.filter_jit(DERIVATIVES.at).lower(jnp.ones(8), problem, how).compile()
+    assert compiled.compiled.memory_analysis().temp_size_in_bytes < 1e9
 
 
 @pytest.mark.parametrize("times", [[], [1.0, 0.5], [-1.0, 2.0], [np.nan], [np.inf], [[1.0]]])

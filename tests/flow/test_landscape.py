@@ -10,6 +10,7 @@ import attnrisk as ar
 from attnrisk.flow import Basins
 from attnrisk.flow.state import Problem
 from attnrisk.numerics.arrays import as_arrays
+from attnrisk.numerics.exponential import Paths
 
 SPIKED = ar.SpikedSLR(2.0, 10)
 
@@ -53,7 +54,7 @@ def test_one_spare_direction_is_enough():
     overlaps = ar.Overlaps(m_kk=0.7, m_kv=0.3, m_vk=-0.4, m_vv=0.8, q_kk=1.2, q_kv=0.25, q_vv=1.5)
     batch = jax.tree.map(lambda leaf: leaf[None], overlaps)
     (state,), (wide,) = problem.pack(batch), problem.pack(batch, spare=2)
-    how = problem.plan(problem.limits(state[None], (2.8,))[0])
+    how = problem.plan(problem.limits(state[None])[0])
 
     @eqx.filter_jit
     def derivatives(problem, at, state):
@@ -71,7 +72,8 @@ def test_one_spare_direction_is_enough():
 def test_answers_have_records():
     found = ar.record(ar.certify(SPIKED, ar.Linear(), ar.aligned(0.5, 1.0)))
     assert found["kind"] == "not stationary"
-    assert found["result"] == "converged"
+    assert found["result"] == ar.Result.NOT_STATIONARY
+    assert not found["converged"]
     assert {"risk", "risk_error", "m_kk", "q_vv", "lowest_eigenvalue", "matched"} <= found.keys()
     counts = ar.record(Basins(3, 1, 0, np.zeros(4)))
     assert counts["matched"] == 3
@@ -108,6 +110,25 @@ def test_linear_attention_goes_on_along_a_valley_of_the_max_task_too():
     limit = 1 - float(ar.mean_relevant_field(task)) ** 2 / 10
     assert found.kind == "not attained"
     assert abs(float(found.risk.value) - limit) < 10 * float(found.risk.error) < 1e-4
+
+
+@pytest.mark.parametrize("time", [0.0, 1e3])
+def test_keys_that_leave_the_domain_need_not_diverge(monkeypatch, time):
+    """A run that stops at once, and one whose risk falls ever faster as `k` grows."""
+
+    def follow(problem, starts, times, *rest):
+        growth = np.clip(np.log10(times), 0.0, 3.0) * (time > 0)
+        points = np.zeros((times.size, 8))
+        points[:, 0], points[:, 5] = 0.01 + 0.1 * growth, 1.0  # k along k*, v = v*
+        return Paths(
+            points[-1:], np.array([time]), points[None], np.array([ar.Result.LEFT_DOMAIN], object)
+        )
+
+    monkeypatch.setattr("attnrisk.flow.landscape.follow", follow)
+    found = ar.mismatched_minimum(SPIKED, ar.Linear())
+    assert found.result is ar.Result.LEFT_DOMAIN
+    assert found.kind == "not stationary"
+    assert not found.converged
 
 
 def test_a_saddle_shows_the_way_down():

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 import attnrisk as ar
 from attnrisk._results import Result, record
-from attnrisk.simulation.amp import TOLERANCE, pass_messages
+from attnrisk.simulation.amp import TOLERANCE
 from attnrisk.tasks.location import PlantedLocation
 
 SPIKED = ar.SpikedSLR(2.0, 3)
@@ -91,6 +91,12 @@ def _plain_amp(data, task, steps, reaction=1.0):
     return np.array([[overlap[0, 0], overlap[1, 1]] for overlap in path])
 
 
+def _overlaps(data, task, steps):
+    """`q_k` and `q_v` at the start and after each step."""
+    path = ar.fit_amp(data, task, most_steps=steps).path
+    return np.array([path.q_k, path.q_v]).T
+
+
 @pytest.mark.parametrize(
     ("task", "alpha", "tolerance"),
     [(RAGGED, 2.0, 1e-9), (SPIKED, 1.3, 1e-9), (MAX_NOISY, 3.0, 1e-5)],
@@ -98,17 +104,17 @@ def _plain_amp(data, task, steps, reaction=1.0):
 )
 def test_agrees_with_the_plain_version(task, alpha, tolerance):
     data = _draw(task, alpha, 120)
-    path = np.array(pass_messages(data, task, most_steps=4).path)
-    np.testing.assert_allclose(path[1:, :2], _plain_amp(data, task, 4), atol=tolerance)
+    path = _overlaps(data, task, 4)[1:]
+    np.testing.assert_allclose(path, _plain_amp(data, task, 4), atol=tolerance)
     wrong = _plain_amp(data, task, 4, reaction=0.5)  # the negative control
-    assert np.abs(path[1:, :2] - wrong).max() > 100 * tolerance
+    assert np.abs(path - wrong).max() > 100 * tolerance
 
 
 STEPS = [2, 3, 5, 8]  # at the first, nothing is known of k in max-SLR
 
 
 def _messages(data, task):
-    return np.array(pass_messages(data, task, most_steps=STEPS[-1]).path)[STEPS, :2]
+    return _overlaps(data, task, STEPS[-1])[STEPS]
 
 
 def _without_reaction(data, task):
@@ -189,11 +195,8 @@ def test_follows_the_state_evolution_everywhere():
 def test_follows_the_state_evolution_for_a_law_of_lengths(make):
     """One dataset: its overlaps scatter by about `1/√D` around the limit, that of another law is farther off."""
     law, short = ar.LengthLaw([1, 6], [0.25, 0.75]), ar.LengthLaw([1, 6], [0.75, 0.25])
-    path = np.array(
-        pass_messages(
-            _draw(make(2.0, law, noise=0.2), 2.0, 800), make(2.0, law, noise=0.2), most_steps=6
-        ).path
-    )
+    task = make(2.0, law, noise=0.2)
+    path = _overlaps(_draw(task, 2.0, 800), task, 6)
     limits = [ar.state_evolution(make(2.0, each, noise=0.2), 2.0, 6) for each in (law, short)]
     right, wrong = (np.abs(path[:, 1] - limit.q_v.value).max() for limit in limits)
     assert right < 3 / np.sqrt(800) < wrong

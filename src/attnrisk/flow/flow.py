@@ -1,21 +1,25 @@
 """Gradient flow of the population risk on student vectors and a free bias (sections 5 and 10)."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import numbers, of_type, prng_key, real, refuse, shown, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
-from ..population.overlaps import Overlaps, overlaps_of, swapped, vectors_of
+from ..numerics.arrays import as_arrays
+from ..numerics.exponential import Paths, integrate
+from ..population.overlaps import Overlaps, overlaps_of, swapped
 from ..population.plan import check_problem
 from ..tasks import AbstractTask
-from .state import Problem
+from .state import DERIVATIVES, Problem, evaluator
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
+_LINES, _PARTS, _CUTS, _JUMP = 64, 16, 10, 1e-6  # the last parts are 10^-12 of a line
 
 
 class Flow(eqx.Module):
@@ -52,22 +56,23 @@ def random_starts(
     """Overlaps of small random vectors: each component, along a teacher vector or outside their span, is
     `size · N(0, 1)`. `keys` and `features` are the numbers of key vectors of the student and of the teacher."""
     shape = whole("keys", keys, 1, 100) + 1, whole("features", features, 1, 100) + 1
-    return _around(0.0, key, runs, size, shape)
+    return _around(np.zeros(shape), key, runs, size)
 
 
 def swapped_starts(key: PRNGKeyArray, runs: int, size: float = 0.1) -> Overlaps:
     """The same around `k = v*`, `v = k*` in the place of zero: starts that lead to mismatched minima."""
-    return _around(vectors_of(swapped()), key, runs, size, (2, 2))
+    return _around(swapped().M, key, runs, size)
 
 
 def _around(
-    centre: Any, key: PRNGKeyArray, runs: int, size: float, shape: tuple[int, int]
+    centre: Float[np.ndarray, "P T"], key: PRNGKeyArray, runs: int, size: float
 ) -> Overlaps:
-    students, teachers = shape
+    students, teachers = centre.shape
     size = real("size", size, above=0.0, maximum=1e5)  # its square is an overlap
     runs = whole("runs", runs, 1, 10**6)
     drawn = jax.random.normal(prng_key("key", key), (runs, students, teachers + students))
-    return overlaps_of(centre + size * drawn, teachers)
+    vectors: Any = np.pad(centre, ((0, 0), (0, students))) + size * np.asarray(drawn)
+    return overlaps_of(vectors, teachers)
 
 
 def gradient_flow(
@@ -80,11 +85,6 @@ def gradient_flow(
 ) -> Flow:
     """Follow the flow from `start`, which may have a batch axis, until the gradient on the student vectors has a norm
     below `tolerance` or the last of `times` is reached. `accuracy` is relative, per step."""
-    from .integration import (  # with diffrax, a third of a second that only flows pay
-        Settings,
-        follow,
-    )
-
     check_problem(task, attention)
     of_type("start", start, Overlaps, "of type Overlaps, such as aligned(0.1)")
     if np.ndim(start.M) > 3:
@@ -93,14 +93,13 @@ def gradient_flow(
     read = np.atleast_1d(numbers("times", times, allowed))
     if read.ndim != 1 or not read.size or read[0] < 0 or np.any(np.diff(read) <= 0):
         raise refuse("times", shown(times), allowed)
-    settings = Settings(
-        real("tolerance", tolerance, above=0.0), real("accuracy", accuracy, above=0.0)
-    )
+    tolerance = real("tolerance", tolerance, above=0.0)
+    accuracy = real("accuracy", accuracy, above=0.0)
     single = np.ndim(start.M) == 2
     starts = jax.tree.map(lambda leaf: leaf[None], start) if single else start
     problem = Problem(task, attention)
-    runs = follow(problem, starts, read, settings)
-    states = np.concatenate([runs.path, runs.state[:, None]], 1)
+    runs = follow(problem, starts, read, tolerance, accuracy)
+    states = np.concatenate([runs.points, runs.end[:, None]], 1)
     risk, gradients = problem.values(states)
     overlaps, bias = problem.overlaps(states), problem.unpack(states)[1]
     index = 0 if single else slice(None)
@@ -120,3 +119,47 @@ def gradient_flow(
         end_risk=part(risk, -1),
         result=runs.result[index],
     )
+
+
+def follow(
+    problem: Problem,
+    starts: Overlaps,
+    times: np.ndarray,
+    tolerance: float,
+    accuracy: float,
+    fineness: float = 1.0,
+) -> Paths:
+    """Runs from each of the starts, until the gradient has a norm below `tolerance`, keys leave the domain, or the
+    last of the times; `accuracy` is the relative error of a step, `fineness` that of the plans."""
+    shape = problem.attention.keys + 1, problem.task.features + 1
+    if np.shape(starts.M)[1:] != shape:
+        allowed = f"of {shape[0]} student and {shape[1]} teacher vectors"
+        raise refuse("start", f"(M of shape {np.shape(starts.M)[1:]})", allowed)
+    if not problem.is_exact:
+        _check_continuous(problem)
+    evaluate = evaluator(problem, DERIVATIVES, partial(problem.plan, fineness=fineness))
+    states, domain = problem.pack(starts), problem.is_inside
+    return integrate(lambda at: evaluate(at)[1:], states, times, tolerance, accuracy, domain)
+
+
+def _check_continuous(problem: Problem) -> None:
+    """Refuse an attention that jumps: the gradient of an average over random points misses the jumps.
+
+    On lines through random scores, the part with the largest change of a weight is cut again and again.
+    """
+    attention, longest = problem.attention, int(problem.task.length.longest)
+    shape = _LINES, attention.keys, min(longest, _LINES)
+    start, end = 3.0 * np.random.default_rng(0).standard_normal((2, *shape))
+    for _ in range(_CUTS):
+        parts = np.linspace(start, end, _PARTS + 1)
+        change = np.abs(np.diff(_weights(attention, as_arrays(parts)), axis=0)).max(-1)
+        cut, line = change.argmax(0), np.arange(_LINES)
+        start, end = parts[cut, line], parts[cut + 1, line]
+    if np.max(change) > _JUMP:
+        allowed = "continuous in the scores where the risk is found from random points"
+        raise refuse("attention", attention.name, allowed)
+
+
+@eqx.filter_jit
+def _weights(attention: AbstractAttention, scores: Array) -> Array:
+    return jax.vmap(jax.vmap(attention.attend))(scores)

@@ -1,6 +1,7 @@
 """Where gradient flow comes to rest: minima and saddles, and how often each is found (sections 5 and 10)."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, Literal
 
@@ -12,14 +13,13 @@ from jaxtyping import Float, PRNGKeyArray
 from .._check import of_type, refuse
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
-from ..numerics.arrays import as_arrays
 from ..population.minimum import Minimum, population_minimum
 from ..population.overlaps import Overlaps, swapped
-from ..population.plan import SHARPEST, check_problem
+from ..population.plan import check_problem
 from ..population.risk import extrapolate
 from ..tasks import AbstractTask
-from .flow import random_starts
-from .state import FEW_REACHES, SMOOTHING, Problem, gradients_at
+from .flow import follow, random_starts
+from .state import DERIVATIVES, SMOOTHING, Problem, evaluator
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
@@ -30,10 +30,10 @@ _SEEDS = range(2, 9)  # of more random points for a Hessian
 _SAME_RISK = 1e-6
 _STEP = 0.1  # along the direction that leaves a saddle
 
-# Of a flow that is only asked where it goes. Its plan is right to 10^-5: it ends that near to a minimum, at a risk that
-# is higher by the square of it, and a start that it takes to the wrong one lies on the boundary.
-_ROUGH, _ROUGHLY_SAME_RISK = (1e-6, 1e-2, 0.6, (2.8, 4.0, 8.0, SHARPEST, 2 * SHARPEST)), 1e-5
-_PRECISE = 1e-8, 1e-3, 1.0, FEW_REACHES  # of a flow whose end is to be certified
+# Tolerance, accuracy and fineness of a flow that is only asked where it goes. Its plan is right to 10^-5: it ends that
+# near to a minimum, at a risk that is higher by the square of it, and only starts on the boundary end elsewhere.
+_ROUGH, _ROUGHLY_SAME_RISK = (1e-6, 1e-2, 0.6), 1e-5
+_PRECISE = 1e-8, 2e-4  # of a flow whose end is to be certified
 
 # Many times at which a run that goes to infinity shows how its risk approaches a limit, and lengths of k, in units of
 # the last, that the limit is drawn through.
@@ -52,7 +52,8 @@ class Stationary(eqx.Module):
     `eigenvalues` are those of the Hessian in the student vectors (and a free bias), ascending, without common rotations
     outside the teacher's span, which change nothing. `escape` is what a step down from a saddle leads to. `matched`
     tells whether this is the minimum of `population_minimum`. A point that is `not attained` is the limit of keys that
-    grow without bound; its overlaps are the last that were followed. `result` is why the flow stopped that led here.
+    grow without bound; its overlaps are the last that were followed. `result` is why the flow stopped that led here,
+    or whether the gradient vanishes where there was none.
     """
 
     recorded: ClassVar = (
@@ -67,7 +68,7 @@ class Stationary(eqx.Module):
     eigenvalues: Float[np.ndarray, " n"]
     escape: Overlaps | None
     matched: bool = eqx.field(static=True, default=False)
-    result: Result = eqx.field(static=True, default=Result.CONVERGED)
+    result: Result = eqx.field(static=True, kw_only=True)
 
     @property
     def converged(self) -> bool:
@@ -94,15 +95,15 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
         raise refuse("overlaps", f"(M of shape {np.shape(overlaps.M)})", allowed)
     problem = Problem(task, attention)
     (state,) = states = problem.pack(jax.tree.map(lambda leaf: leaf[None], overlaps), spare=1)
-    (limits,), exact = problem.limits(states, FEW_REACHES), problem.is_exact
+    (limits,), exact = problem.limits(states), problem.is_exact
     step = _EXACT_STEP if exact else _RANDOM_STEP
     moves = (step * _NODES[:, None, None] * np.eye(state.size)).reshape(-1, state.size)
     points = state + np.concatenate([np.zeros((1, state.size)), moves])
-    risks, found = problem.values(points, limits)
+    risks, found = problem.values(points, limits=limits)
     risk, samples = Estimate(risks.value[0], risks.error[0], risks.kind), [found]
     for seed in () if exact else _SEEDS:
-        how = problem.plan(limits, seed=seed)
-        samples.append(np.asarray(gradients_at(*as_arrays((problem, points, how)))[1]))
+        other = evaluator(problem, DERIVATIVES, partial(problem.plan, seed=seed))
+        samples.append(other(points, limits)[1])
     gradients = np.array(samples)[:, 0]
     parts = np.array(samples)[:, 1:].reshape(len(samples), _NODES.size, state.size, state.size)
     hessians = np.einsum("d,sdij->sij", _WEIGHTS / step, parts)
@@ -126,7 +127,8 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
         kind = "not stationary"
     lower = state + _STEP * (down if down @ gradient <= 0 else -down)
     escape = problem.overlaps(lower) if kind == "saddle" else None
-    return Stationary(risk, overlaps, attention, kind, norm, eigenvalues, escape)
+    result = Result.NOT_STATIONARY if kind == "not stationary" else Result.CONVERGED
+    return Stationary(risk, overlaps, attention, kind, norm, eigenvalues, escape, result=result)
 
 
 def _without_rotations(state: np.ndarray, problem: Problem) -> np.ndarray:
@@ -149,22 +151,23 @@ def mismatched_minimum(
     To a trap; or, where there is none, to the well-matched minimum (`matched`); or, as with linear attention, on and
     on with a `k` that grows (`not attained`).
     """
-    from .integration import Settings, follow
-
     check_problem(task, attention)
     if best is not None:
         of_type("best", best, Minimum, "what population_minimum returns")
     problem = Problem(task, attention)
     start = jax.tree.map(lambda leaf: leaf[None], swapped())
-    runs = follow(problem, start, _LONG_TIMES, Settings(*_PRECISE))
-    end, bias = problem.overlaps(runs.state[0]), problem.unpack(runs.state[0])[1][()]
-    student = attention.with_bias(bias)
+    runs = follow(problem, start, _LONG_TIMES, *_PRECISE)
+    end, student = (
+        problem.overlaps(runs.end[0]),
+        attention.with_bias(problem.unpack(runs.end)[1][0]),
+    )
     if runs.result[0] is Result.LEFT_DOMAIN:
-        risks, gradients = problem.values(runs.path[0])
-        squares = problem.overlaps(runs.path[0]).q_kk * (runs.time[0] >= _LONG_TIMES)
-        risk, norm, none = _limit(squares, risks), float(np.linalg.norm(gradients[-1])), np.zeros(0)
-        why = Result.K_DIVERGES
-        return Stationary(risk, end, student, "not attained", norm, none, None, result=why)
+        risks, gradients = problem.values(runs.points[0])
+        squares = problem.overlaps(runs.points[0]).q_kk * (runs.time[0] >= _LONG_TIMES)
+        limit, norm = _limit(squares, risks), float(np.linalg.norm(gradients[-1]))
+        if limit is not None:
+            why, none = Result.K_DIVERGES, np.zeros(0)
+            return Stationary(limit, end, student, "not attained", norm, none, None, result=why)
     rest, best = certify(task, student, end), best or population_minimum(task, attention)
     same = _is_same(rest.risk, best.risk, _SAME_RISK + float(best.risk.error))
     return replace(rest, matched=bool(same), result=runs.result[0])
@@ -176,12 +179,18 @@ def _is_same(risk: Estimate, best: Estimate, tolerance: float) -> Any:
     return np.abs(risk.value - float(best.value)) < tolerance
 
 
-def _limit(squares: np.ndarray, risks: Estimate) -> Estimate:
-    """The risk at the end of a path along which `k` grows: a polynomial in `1/|k|²` through a few of its points."""
+def _limit(squares: np.ndarray, risks: Estimate) -> Estimate | None:
+    """The risk at the end of a path along which `k` grows: a polynomial in `1/|k|²` through a few of its points.
+
+    None where the points do not determine it better than the last risk does: `k` need not grow without bound.
+    """
     picked = {int(np.argmin(np.abs(squares - squares.max() * part**2))) for part in _OUTWARD}
     points = np.array(sorted(picked, key=lambda at: -squares[at]))
+    if len(points) < len(_OUTWARD) or squares[points[-1]] == 0.0:
+        return None
     estimates = [Estimate(risks.value[at], risks.error[at], risks.kind) for at in points]
-    return extrapolate(squares[points], estimates, np.inf)
+    limit = extrapolate(squares[points], estimates, np.inf)
+    return limit if limit.error < risks.value[-1] - limit.value else None
 
 
 class Basins(eqx.Module):
@@ -215,14 +224,12 @@ def basins(
     size: float = 1.0,
 ) -> Basins:
     """Where gradient flow goes from random starts of a given size."""
-    from .integration import Settings, follow
-
     check_problem(task, attention)
     starts = random_starts(key, runs, size)
     best = population_minimum(task, attention).risk
     problem = Problem(task, attention)
-    ends = follow(problem, starts, _LONG_TIMES[-1:], Settings(*_ROUGH))
-    risks, _ = problem.values(ends.state)
+    ends = follow(problem, starts, _LONG_TIMES[-1:], *_ROUGH)
+    risks, _ = problem.values(ends.end, _ROUGH[-1])
     # From there no flow leads on, at rest or not.
     same = _is_same(risks, best, _ROUGHLY_SAME_RISK)
     converged = ends.result == Result.CONVERGED

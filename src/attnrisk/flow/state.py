@@ -4,6 +4,9 @@ Overlaps that move with a gradient flow of `P` vectors in `R^D` are those of `P`
 the gradient stays in the span of teacher and student (section 10).
 """
 
+import math
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,18 +20,19 @@ from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import ROUNDING
 from ..population.engines import AbstractEngine
+from ..population.engines.sobol import RANDOMISATIONS
 from ..population.overlaps import Overlaps, overlaps_of, vectors_of
 from ..population.plan import SHARPEST, is_exact, light_plan, plan, steepest
 from ..tasks import AbstractTask
 
-# Lengths of keys that plans are made for, each at a higher price than the one before. A longer key leaves the domain.
-REACHES = (2.0, 2.8, 4.0, 8.0, SHARPEST, 2 * SHARPEST)
-FEW_REACHES = (2.8, 8.0, SHARPEST, 2 * SHARPEST)  # so that problems share compiled code
+# Lengths of keys that plans are made for, each at a higher cost than the one before. A longer key leaves the domain.
+_REACHES = (2.8, 4.0, 8.0, SHARPEST, 2 * SHARPEST)
 _ELEMENTWISE_REACHES = (4.0, SHARPEST, 2 * SHARPEST)  # where integrals are one-dimensional
-_SHARP = 8.0  # a longer key is not planned for before it comes
+_SHARP = 8.0  # longer keys of a teacher are planned for when a student has them
 _QUIET = 1.0  # noise of keys that follow the teacher's
-MARGIN = 0.9  # of a reach, for the step that passes it
+_MARGIN = 0.9  # of a reach that may be used: the end of a step may lie beyond
 _FINER = 1.25  # fineness of the rule that gives a reported risk; its distance from that of fineness 1 is the error
+_BATCH = 16  # states in a compiled call
 # Noise of vectors where random points are used: it moves the risk by some 10^-4, less than the error of the points.
 SMOOTHING = 0.02
 
@@ -43,7 +47,7 @@ class Extent(NamedTuple):
 
 
 class Problem(eqx.Module):
-    """What flows: an attention on a task. States are rows of numbers, with any batch axes in front."""
+    """An attention on a task. States are rows of numbers, with any batch axes in front."""
 
     task: AbstractTask
     attention: AbstractAttention
@@ -75,36 +79,43 @@ class Problem(eqx.Module):
         """The overlaps of states."""
         return overlaps_of(self.unpack(states)[0], self.task.features + 1)
 
-    def extent(self, states: Any) -> Extent:
+    @property
+    def longest(self) -> float:
+        """The length of keys up to which risks can be integrated."""
+        return min(2 * SHARPEST, steepest(self.task, self.attention, aligned=False))
+
+    def extent(self, states: Float[np.ndarray, "*batch n"]) -> Extent:
         """How far the keys of states reach."""
         keys, features = self.unpack(states)[0][..., :-1, :], self.task.features
-        norm = states.__array_namespace__().linalg.norm
         parts = keys, keys[..., features:], keys[..., :features]
-        return Extent(*(norm(part, axis=-1).max(-1) for part in parts))
+        return Extent(*(np.linalg.norm(part, axis=-1).max(-1) for part in parts))
 
-    def limits(
-        self, states: Float[np.ndarray, "s n"], known: tuple[float, ...], margin: float = 1.0
-    ) -> list[Extent]:
-        """Of each state, the limits of the plan that it needs; a key beyond the last is outside the domain.
+    def is_inside(self, states: Float[np.ndarray, "s n"]) -> np.ndarray:
+        """Whether the risk of a state can be integrated, and that of a step from it."""
+        return np.asarray(self.extent(states).length < _MARGIN * self.longest)
 
-        They begin with a length that will do if the student becomes as sharp as the teacher. Plans of a selected task
+    def limits(self, states: Float[np.ndarray, "s n"]) -> list[Extent]:
+        """Of each state, the limits of the cheapest plan that serves it.
+
+        They begin with a length that will do if the student becomes as sharp as the teacher. Plans with tables
         depend on the rest too: while keys follow the teacher's they leave little noise, else their overlap is small.
         """
-        selected = steepest(self.task, self.attention, aligned=False) == SHARPEST
-        elementwise = not self.attention.compares_tokens
-        longest = (1 if selected else 2) * SHARPEST
-        least = min(float(self.task.strength) / MARGIN, _SHARP)
-        if not self.is_exact or (elementwise and not selected):
-            least = longest
-        reaches = _ELEMENTWISE_REACHES if elementwise else known
+        elementwise, longest = not self.attention.compares_tokens, self.longest
+        is_tabulated = steepest(self.task, self.attention, aligned=False) < math.inf
+        least = min(float(self.task.strength) / _MARGIN, _SHARP)
+        if not self.is_exact or (elementwise and not is_tabulated):
+            least = longest  # one plan for all: it costs the same
+        reaches = _ELEMENTWISE_REACHES if elementwise else _REACHES
         found = []
-        for length, noise, overlap in zip(*self.extent(states / margin), strict=True):
+        for length, noise, overlap in zip(*self.extent(states / _MARGIN), strict=True):
             reach = next((r for r in reaches if least <= r <= longest and length < r), longest)
-            if selected and noise < _QUIET:
+            if not is_tabulated:
+                found.append(Extent(reach, reach, reach))
+            elif noise < _QUIET:
                 found.append(Extent(reach, _QUIET, reach))
             else:
-                blunt = next((r for r in known if overlap < r), reach)
-                found.append(Extent(reach, reach, min(reach, blunt) if selected else reach))
+                blunt = next((r for r in _REACHES if overlap < r), reach)
+                found.append(Extent(reach, reach, min(reach, blunt)))
         return found
 
     def plan(self, limits: Extent, fineness: float = 1.0, seed: int = 1) -> AbstractEngine:
@@ -128,38 +139,92 @@ class Problem(eqx.Module):
         return jnp.mean(self.risks(state, engine, 0.0 if self.is_exact else SMOOTHING))
 
     def values(
-        self, states: Float[np.ndarray, "*batch n"], limits: Extent | None = None
+        self,
+        states: Float[np.ndarray, "*batch n"],
+        fineness: float = 1.0,
+        limits: Extent | None = None,
     ) -> tuple[Estimate, Float[np.ndarray, "*batch n"]]:
         """Risks with their errors, and the gradients that a flow follows; with plans of these limits, if given."""
-        flat = states.reshape(-1, states.shape[-1])
-        value, error, gradients = np.empty(len(flat)), np.empty(len(flat)), np.empty_like(flat)
-        needed = [limits] * len(flat) if limits else self.limits(flat, FEW_REACHES)
-        for group in dict.fromkeys(needed):
-            which = np.array([each == group for each in needed])
-            here, finer = (self, flat[which]), light_plan(self.task, self.attention, *group, _FINER)
-            rough, gradients[which] = gradients_at(*as_arrays((*here, self.plan(group))))
-            fine = np.asarray(risks_at(*as_arrays((*here, finer))))
-            mean = value[which] = fine.mean(1)
-            if self.is_exact:
-                error[which] = np.abs(mean - rough) + ROUNDING * (1.0 + np.abs(mean))
-            else:
-                error[which] = fine.std(1, ddof=1) / np.sqrt(fine.shape[1])
-        shape, kind = states.shape[:-1], ErrorKind.BOUND if self.is_exact else ErrorKind.STANDARD
-        risks = Estimate(value.reshape(shape), error.reshape(shape), kind)
-        return risks, gradients.reshape(states.shape)
+        flat, shape = states.reshape(-1, states.shape[-1]), states.shape[:-1]
+        rough, gradients, _ = evaluator(self, DERIVATIVES, partial(self.plan, fineness=fineness))(
+            flat, limits
+        )
+        finer = evaluator(
+            self, RISKS, lambda at: light_plan(self.task, self.attention, *at, _FINER)
+        )
+        (fine,) = finer(flat, limits)
+        value, kind = fine.mean(1), ErrorKind.STANDARD
+        if self.is_exact:
+            error, kind = np.abs(value - rough) + ROUNDING * (1.0 + np.abs(value)), ErrorKind.BOUND
+        else:
+            error = fine.std(1, ddof=1) / np.sqrt(fine.shape[1])
+        estimate = Estimate(value.reshape(shape), error.reshape(shape), kind)
+        return estimate, gradients.reshape(states.shape)
 
 
 _vectors = eqx.filter_jit(jax.vmap(vectors_of))
 
 
-# One state after the other: memory is that of one, and a batch would be compiled twice, for its remainder as well.
-@eqx.filter_jit
-def risks_at(
-    problem: Problem, states: Array, engine: AbstractEngine
-) -> Float[Array, "s randomisations"]:
-    return jax.lax.map(lambda state: problem.risks(state, engine), states)
+class Quantities(NamedTuple):
+    """What is evaluated at states: a function of state, problem and plan, and the shapes of what it returns."""
+
+    at: Callable[[Array, Problem, AbstractEngine], tuple[Array, ...]]
+    shapes: Callable[[Problem, int], tuple[tuple[int, ...], ...]]
+
+
+def _derivatives(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
+    found, tangent = jax.linearize(lambda at: jax.value_and_grad(problem.risk)(at, engine), state)
+    # Row by row: memory is that of one.
+    hessian = jax.lax.map(lambda direction: tangent(direction)[1], jnp.eye(state.size))
+    return *found, (hessian + hessian.T) / 2
+
+
+def _risks(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
+    return (problem.risks(state, engine),)
+
+
+# The risk that a flow follows, its gradient and its Hessian; and the risk to report, for each randomisation.
+DERIVATIVES = Quantities(_derivatives, lambda problem, n: ((), (n,), (n, n)))
+RISKS = Quantities(_risks, lambda problem, n: ((1 if problem.is_exact else RANDOMISATIONS,),))
+
+
+def evaluator(
+    problem: Problem, quantities: Quantities, plan: Callable[[Extent], AbstractEngine]
+) -> Callable[..., list[np.ndarray]]:
+    """A function from states to these quantities, each state with the cheapest plan that serves it."""
+    arrays = cache(lambda limits: as_arrays((problem, plan(limits))))
+
+    def evaluate(
+        states: Float[np.ndarray, "s n"], limits: Extent | None = None
+    ) -> list[np.ndarray]:
+        shapes = quantities.shapes(problem, states.shape[1])
+        found = [np.empty((len(states), *shape)) for shape in shapes]
+        needed = problem.limits(states) if limits is None else [limits] * len(states)
+        for group in dict.fromkeys(needed):
+            rows = np.array([row for row, each in enumerate(needed) if each == group])
+            for some in np.split(rows, range(_BATCH, len(rows), _BATCH)):
+                padded, count = jax.device_put(
+                    (states[np.resize(some, _BATCH)], np.int64(len(some)))
+                )
+                values = _evaluate_batch(quantities, shapes, padded, count, arrays(group))
+                for whole, part in zip(found, values, strict=True):
+                    whole[some] = np.asarray(part)[: len(some)]
+        return found
+
+    return evaluate
 
 
 @eqx.filter_jit
-def gradients_at(problem: Problem, states: Array, engine: AbstractEngine) -> tuple[Array, Array]:
-    return jax.lax.map(lambda state: jax.value_and_grad(problem.risk)(state, engine), states)
+def _evaluate_batch(
+    quantities: Quantities, shapes: Any, states: Array, count: Any, known: Any
+) -> Any:
+    """On a CPU in a loop over as many states as there are: memory is that of one."""
+    if jax.default_backend() != "cpu":
+        return jax.vmap(lambda state: quantities.at(state, *known))(states)
+
+    def evaluate(row: Array, found: list[Array]) -> list[Array]:
+        here = quantities.at(states[row], *known)
+        return [whole.at[row].set(part) for whole, part in zip(found, here, strict=True)]
+
+    empty = [jnp.zeros((len(states), *shape)) for shape in shapes]
+    return jax.lax.fori_loop(0, count, evaluate, empty)

@@ -80,10 +80,10 @@ def projected_descent(
     record_every: int = 1,
 ) -> DescentPath:
     """Gradient descent on the population risk, `k` and `v` moved at once along the sphere and normalised."""
-    marks = _marks(task, start, schedule, steps, record_every)
+    recorded = _recorded_steps(task, start, schedule, steps, record_every)
     size = real("step_size", step_size, above=0.0)
     task, schedule, size = as_arrays((task, schedule, size))
-    return _descend(task, schedule, size, in_four_coordinates(start.k, start.v), marks)
+    return _descend(task, schedule, size, in_four_coordinates(start.k, start.v), recorded)
 
 
 def stochastic_projected_descent(
@@ -102,7 +102,7 @@ def stochastic_projected_descent(
     Nothing of size `dim` is drawn, and the overlaps have the law that they have with whole tokens. The recorded risk
     is the population's.
     """
-    marks = _marks(task, start, schedule, steps, record_every)
+    recorded = _recorded_steps(task, start, schedule, steps, record_every)
     key = prng_key("key", key)
     if len(task.length.lengths) > 1:
         raise refuse("length", task.length, "one whole number where sequences are drawn")
@@ -110,7 +110,7 @@ def stochastic_projected_descent(
     numbers = real("step_size", step_size, above=0.0), whole("dim", dim, SPAN + 2, 10**12)
     task, schedule, (size, dimension) = as_arrays((task, schedule, numbers))
     start = in_four_coordinates(start.k, start.v)
-    return _stochastic_descent(task, schedule, size, dimension, start, marks, key, shape)
+    return _stochastic_descent(task, schedule, size, dimension, start, recorded, key, shape)
 
 
 @eqx.filter_jit
@@ -119,7 +119,7 @@ def _descend(
     schedule: AbstractTemperature,
     step_size: Array,
     start: UnitPair,
-    marks: Int[Array, " records"],
+    recorded: Int[Array, " records"],
 ) -> DescentPath:
     def total_risk(pair: UnitPair, inverse_temperature: Any) -> Array:
         return jnp.sum(erf_risk(task, pair.cosines.stretched(inverse_temperature)))
@@ -128,7 +128,7 @@ def _descend(
         gradient = jax.grad(total_risk)(pair, schedule(step))
         return jax.tree.map(lambda x, g: step_on_sphere(x, g, step_size), pair, gradient)
 
-    return _path(task, schedule, move, start, marks)
+    return _path(task, schedule, move, start, recorded)
 
 
 @eqx.filter_jit
@@ -138,7 +138,7 @@ def _stochastic_descent(
     step_size: Array,
     dim: Array,
     start: UnitPair,
-    marks: Int[Array, " records"],
+    recorded: Int[Array, " records"],
     key: PRNGKeyArray,
     shape: tuple[int, int],
 ) -> DescentPath:
@@ -149,7 +149,7 @@ def _stochastic_descent(
         moved = jax.tree.map(lambda x, g: step_on_sphere(x, g, step_size), padded, gradient)
         return in_four_coordinates(moved.k, moved.v)
 
-    return _path(task, schedule, move, start, marks)
+    return _path(task, schedule, move, start, recorded)
 
 
 def _path(
@@ -157,19 +157,19 @@ def _path(
     schedule: AbstractTemperature,
     move: Callable[[Array, UnitPair], UnitPair],
     start: UnitPair,
-    marks: Int[Array, " records"],
+    recorded: Int[Array, " records"],
 ) -> DescentPath:
-    """The start, and where `move` has led at each mark."""
+    """The start, and where `move` has led at each of the recorded steps."""
 
     def between(pair: UnitPair, ends: tuple[Array, Array]) -> tuple[UnitPair, UnitPair]:
         pair = jax.lax.fori_loop(*ends, move, pair)
         return pair, pair
 
-    end, path = jax.lax.scan(between, start, (marks[:-1], marks[1:]))
+    end, path = jax.lax.scan(between, start, (recorded[:-1], recorded[1:]))
     path = jax.tree.map(lambda x, xs: jnp.moveaxis(jnp.append(x[None], xs, 0), 0, 1), start, path)
-    temperatures: Any = jnp.broadcast_to(schedule(marks), marks.shape)
+    temperatures: Any = jnp.broadcast_to(schedule(recorded), recorded.shape)
     risk = erf_risk(task, path.cosines.stretched(temperatures))
-    return DescentPath(marks, temperatures, path.cosines, risk, risk - task.noise**2, end)
+    return DescentPath(recorded, temperatures, path.cosines, risk, risk - task.noise**2, end)
 
 
 def _batch_gradient(
@@ -224,7 +224,7 @@ def _outside(
     return of_k, of_v
 
 
-def _marks(
+def _recorded_steps(
     task: Any, start: Any, schedule: Any, steps: int, record_every: int
 ) -> Int[Array, " records"]:
     """The steps to record, of a planted task."""

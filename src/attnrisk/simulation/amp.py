@@ -1,7 +1,7 @@
 """Approximate message passing: the Bayes-optimal estimates of `k*` and `v*` from a dataset (section 7.1)."""
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._check import one_of, real, whole
 from .._results import Estimate, Result
-from ..attention import AbstractAttention, Softmax
+from ..attention import Softmax
 from ..attention.base import Mask
 from ..attention.general import AbstractGeneral
 from ..learning.optimal import informed_start
@@ -21,7 +21,7 @@ from ..population import Overlaps, population_risk
 from ..tasks import AbstractSamplable, AbstractTask
 from ..tasks.location import AbstractLocation
 from .data import AbstractDataset, check_data, longest_of
-from .messages import Advance, Messages, State, advance, place_of
+from .messages import Messages, State, advance, place_of
 
 STARTS = ("nothing", "teacher")
 MOST_STEPS, _LIMIT = 500, 10**6  # steps if not told otherwise, and at most
@@ -41,30 +41,32 @@ class Path(eqx.Module):
 
 
 class AMPFit(eqx.Module):
-    """Estimates of `k*` and `v*`, and the test risk of the predictor made of them, noise included.
+    """Estimates of `k*` and `v*`.
 
-    `residual` is the root mean square of the last step, of `k` or of `v`, whichever is larger.
+    `residual` is the root mean square of the last step, of `k` or of `v`, whichever is larger, and `location` the
+    posterior of the location that the estimate of `k` leads to.
     """
 
-    recorded: ClassVar[tuple[str, ...]] = (
-        "risk",
-        "q_k",
-        "q_v",
-        "expected_q_k",
-        "expected_q_v",
-        "overlaps",
-        "iterations",
-        "residual",
-        "result",
-        "converged",
+    recorded: ClassVar = (
+        *("risk", "q_k", "q_v", "expected_q_k", "expected_q_v", "overlaps"),
+        *("iterations", "residual", "result", "converged"),
     )
-    risk: Estimate
+    task: AbstractTask
+    location: AbstractLocation
     overlaps: Overlaps
     k: Float[np.ndarray, " D"]
     v: Float[np.ndarray, " D"]
     path: Path
     result: Result = eqx.field(static=True)
     residual: float
+
+    @property
+    def risk(self) -> Estimate:
+        """The population risk of the posterior mean of a label, noise included."""
+        scale = self.location.softmax_scale
+        if scale is None:
+            return population_risk(self.task, LocationAttention(self.location), self.overlaps)
+        return population_risk(self.task, Softmax(), self.overlaps.stretched(float(scale)))
 
     @property
     def q_k(self) -> float:
@@ -113,54 +115,38 @@ def fit_amp(
     """
     check_data(data)
     task = optimisable(data.task if task is None else task, "message passing")
-    reached = pass_messages(data, task, start, damping, most_steps, watch)
-    vectors = np.asarray(reached.state.messages.vectors)
-    overlaps = data.overlaps(vectors)
-    predictor, scale = _predictor(task.location_given(reached.state.messages.variances[0]))
-    return AMPFit(
-        risk=population_risk(data.task, predictor, overlaps.stretched(scale)),
-        overlaps=overlaps,
-        k=vectors[0],
-        v=vectors[1],
-        path=Path(*np.array(reached.path).T),
-        result=reached.result,
-        residual=reached.residual,
-    )
-
-
-class Reached(NamedTuple):
-    """Where the iteration stands, the way it came, and how it ended."""
-
-    state: State
-    path: tuple[np.ndarray, ...]
-    residual: float = np.inf
-    result: Result = Result.MAX_STEPS
-
-    @property
-    def steps(self) -> int:
-        return len(self.path) - 1
-
-
-def pass_messages(
-    data: AbstractDataset,
-    task: AbstractSamplable,
-    start: str = "nothing",
-    damping: float = 0.0,
-    most_steps: int = MOST_STEPS,
-    watch: Watch | None = None,
-) -> Reached:
-    """The iteration alone."""
     damping = float(real("damping", damping, minimum=0.0, below=1.0))
     most_steps = whole("most_steps", most_steps, 1, _LIMIT)
-    first = _begin(data, task, one_of("start", start, STARTS))
-    held = data.traceable()
-    task_, alpha, damping_ = as_arrays((task, data.alpha, damping))
-    origin = Reached(first, (np.asarray(place_of(data.teacher, first.messages)),))
-
-    def step(state: State) -> Advance:
-        return advance(held, task_, alpha, damping_, state)
-
-    return _iterate(step, origin, most_steps, watch)
+    state = _begin(data, task, one_of("start", start, STARTS))
+    held, (known, alpha, least) = data.traceable(), as_arrays((task, data.alpha, damping))
+    path = [np.asarray(place_of(data.teacher, state.messages))]
+    residual, result = np.inf, Result.MAX_STEPS
+    try:
+        for step in range(1, most_steps + 1):
+            ahead = advance(held, known, alpha, least, state)
+            if not ahead.is_sound:
+                result = Result.DIVERGED
+                break
+            state, residual = ahead.state, float(ahead.residual)
+            path.append(np.asarray(ahead.place))
+            if watch is not None:
+                watch(step, residual)
+            if residual <= TOLERANCE:
+                result = Result.CONVERGED
+                break
+    except KeyboardInterrupt:
+        result = Result.INTERRUPTED
+    vectors = np.asarray(state.messages.vectors)
+    return AMPFit(
+        task=data.task,
+        location=task.location_given(state.messages.variances[0]),
+        overlaps=data.overlaps(vectors),
+        k=vectors[0],
+        v=vectors[1],
+        path=Path(*np.array(path).T),
+        result=result,
+        residual=residual,
+    )
 
 
 def _begin(data: AbstractDataset, task: AbstractSamplable, start: str) -> State:
@@ -177,26 +163,6 @@ def _begin(data: AbstractDataset, task: AbstractSamplable, start: str) -> State:
     return State(messages, jnp.zeros_like(vectors), jnp.zeros(()), jnp.ones(()))
 
 
-def _iterate(
-    step: Callable[[State], Advance], reached: Reached, most_steps: int, watch: Watch | None
-) -> Reached:
-    """Step until the estimates no longer change."""
-    try:
-        while reached.steps < most_steps:
-            ahead = step(reached.state)
-            if not ahead.sound:
-                return reached._replace(result=Result.DIVERGED)
-            path = (*reached.path, np.asarray(ahead.place))
-            reached = Reached(ahead.state, path, float(ahead.residual))
-            if watch is not None:
-                watch(reached.steps, reached.residual)
-            if reached.residual <= TOLERANCE:
-                return reached._replace(result=Result.CONVERGED)
-    except KeyboardInterrupt:
-        return reached._replace(result=Result.INTERRUPTED)
-    return reached
-
-
 class LocationAttention(AbstractGeneral):
     """The law of the location given the scores of the estimate of `k`, as an attention."""
 
@@ -205,11 +171,3 @@ class LocationAttention(AbstractGeneral):
 
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         return self.location.law(scores[None], mask)
-
-
-def _predictor(location: AbstractLocation) -> tuple[AbstractAttention, float]:
-    """The attention that makes the posterior mean of a label out of the estimates, and the scale of its scores."""
-    scale = location.softmax_scale
-    if scale is None:
-        return LocationAttention(location), 1.0
-    return Softmax(), float(scale)

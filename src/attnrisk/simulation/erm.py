@@ -75,14 +75,9 @@ class ERMFit(AbstractFit):
     objective.
     """
 
-    recorded: ClassVar[tuple[str, ...]] = (
-        "test_risk",
-        "train_error",
-        "objective",
-        "overlaps",
-        "iterations",
-        "result",
-        "converged",
+    recorded: ClassVar = (
+        *("test_risk", "train_error", "objective", "overlaps"),
+        *("iterations", "result", "converged"),
     )
     vectors: Float[np.ndarray, "P D"]
     task: AbstractTask

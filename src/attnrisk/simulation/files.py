@@ -42,9 +42,7 @@ from .data import (
 FORMAT = "attnrisk dataset 1"
 _COLUMNS = {"lengths": "iu", "labels": "f", "locations": "iu"}  # of each sequence, and their types
 _LAW = "law_lengths", "law_probabilities"
-_MOST_DESCRIBED = (
-    2**24
-)  # bytes of an array about the task: a law of 10^6 lengths takes half of them
+_MOST_DESCRIBED = 2**24  # bytes of an array about the task; a law of 10^6 lengths takes half
 _MOST_COMPRESSED = 100  # times; Gaussian numbers hardly shrink
 # What reading raises. RuntimeError is how zipfile refuses what is encrypted or compressed in an unknown way, OSError
 # comes of offsets that no file has, and TokenError of headers that NumPy cannot parse.

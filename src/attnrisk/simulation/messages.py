@@ -27,10 +27,8 @@ from .data import Block
 _LONGEST_ESTIMATE = 100.0  # |k̂|²/D or |v̂|²/D; a posterior mean has about one at most
 _ROUNDING = 64.0  # of a field, in units of the last digit of the tokens
 _TAKEN_BACK = 0.5  # cosine of the angle between a step and the opposite of the one before
-_MOST_DAMPING, _RELAXED = (
-    0.9,
-    0.95,
-)  # damping at most, and what is left of it after a step that takes nothing back
+_MOST_DAMPING = 0.9
+_RELAXED = 0.95  # what is left of a damping after a step that takes nothing back
 _MISSED = 1.2  # by this factor labels may be missed by more than expected: more than chance does at large N
 
 
@@ -52,12 +50,12 @@ class State(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """A state, its place on the path, the size of the step that led there, and whether to go on from it."""
+    """A state, its place on the path, the size of the step that led there, and whether it is finite."""
 
     state: State
     place: Float[Array, "4"]
     residual: Float[Array, ""]
-    sound: Bool[Array, ""]
+    is_sound: Bool[Array, ""]
 
 
 class Sums(NamedTuple):
@@ -89,7 +87,9 @@ def advance(
 
     zero = Sums(jnp.zeros_like(old.vectors), jnp.zeros(2), *3 * (jnp.zeros(()),))
     sums, scores = data.scan(at_block, zero, old.reactions)
-    responses = _responses(sums, alpha, label_variance, data.dim)
+    # `q̂_k` and `q̂_v`, as `evidence` has them.
+    surplus = sums.certainty / (alpha * data.dim) * sums.excess / label_variance
+    responses = (sums.signals - jnp.stack([jnp.zeros(()), surplus])) / data.dim
     variances = 1.0 / (1.0 + responses)
     normalisation = alpha * location.precision[0, 0]
     pulls = responses - jnp.stack([normalisation, jnp.zeros(())])
@@ -102,7 +102,10 @@ def advance(
     noise_inflation = jnp.maximum(missed / _MISSED, 1.0)
     ahead = State(kept, kept.vectors - old.vectors, damping, noise_inflation)
     residual = jnp.sqrt(jnp.max(jnp.mean((vectors - old.vectors) ** 2, 1)))
-    return Advance(ahead, place_of(data.teacher, kept), residual, _is_sound(kept))
+    square = jnp.mean(kept.vectors**2, 1)
+    is_positive = jnp.isfinite(kept.variances) & (kept.variances > 0)
+    is_sound = jnp.all(is_positive & (square < _LONGEST_ESTIMATE))
+    return Advance(ahead, place_of(data.teacher, kept), residual, is_sound)
 
 
 def _damping(state: State, step: Float[Array, "2 D"], least: Array) -> Float[Array, ""]:
@@ -139,13 +142,6 @@ def _gather(
     return scores, added
 
 
-def _responses(sums: Sums, alpha: Array, label_variance: Array, dim: int) -> Float[Array, "2"]:
-    """`q̂_k` and `q̂_v`, as `evidence` has them."""
-    certainty = sums.certainty / (alpha * dim)
-    surplus = certainty * sums.excess / label_variance
-    return (sums.signals - jnp.stack([jnp.zeros(()), surplus])) / dim
-
-
 def _shortening(
     old: Float[Array, "2 D"], new: Float[Array, " D"], response: Array, sums: Sums
 ) -> Float[Array, " D"]:
@@ -166,10 +162,3 @@ def place_of(teacher: Float[Array, "2 D"], messages: Messages) -> Float[Array, "
     """The overlaps on the path."""
     measured = jnp.sum(teacher * messages.vectors, 1) / teacher.shape[1]
     return jnp.concatenate([measured, 1.0 - messages.variances])
-
-
-def _is_sound(messages: Messages) -> Bool[Array, ""]:
-    """Whether the estimates are finite and not absurd."""
-    square = jnp.mean(messages.vectors**2, 1)
-    positive = jnp.isfinite(messages.variances) & (messages.variances > 0)
-    return jnp.all(positive & (square < _LONGEST_ESTIMATE))
