@@ -1,7 +1,7 @@
 """What every answer is made of: estimates with their errors, the reason a computation stopped, and flat records."""
 
 import math
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Any
 
 import equinox as eqx
@@ -121,37 +121,34 @@ _CONVERGED = frozenset(
     }
 )
 
-Scalar = float | int | bool | str | None
 
-
-def record(answer: Any) -> dict[str, Scalar]:
+def record(answer: Any) -> dict[str, Any]:
     """An answer as a flat dictionary, for JSON, the store, tables and CSV.
 
     The names are those that the class of the answer lists in `recorded`. An `Estimate` gives two entries, the second
     with `_error` appended; what has an `as_dict` (overlaps) gives its own entries, and so does any other answer with
-    `recorded` names, after the name of its field: `ridge_k`. Of arrays each number has its place appended: `M_0_1`.
+    `recorded` names, after the name of its field: `ridge_k`. Arrays (matrices of several heads, a batch) are lists.
     """
     if not hasattr(type(answer), "recorded") and not hasattr(answer, "recorded"):
         raise refuse("answer", shown(answer), "what a function of attnrisk returns")
-    flat: dict[str, Scalar] = {}
+    flat: dict[str, Any] = {}
     for name in answer.recorded:
-        flat |= _entries(name, getattr(answer, name))
-    return flat
+        value = getattr(answer, name)
+        if isinstance(value, Estimate):
+            flat |= {name: value.value, f"{name}_error": value.error}
+        elif hasattr(value, "as_dict"):
+            flat |= value.as_dict()
+        elif hasattr(value, "recorded"):
+            flat |= {f"{name}_{key}": each for key, each in record(value).items()}
+        else:
+            flat[name] = value
+    return {name: _plain(value) for name, value in flat.items()}
 
 
-def _entries(name: str, value: Any) -> dict[str, Scalar]:
-    if isinstance(value, Estimate):
-        return _entries(name, value.value) | _entries(f"{name}_error", value.error)
-    if hasattr(value, "as_dict"):
-        parts = [_entries(key, each) for key, each in value.as_dict().items()]
-    elif hasattr(value, "recorded"):
-        return {f"{name}_{key}": each for key, each in record(value).items()}
-    elif isinstance(value, Enum):
-        return {name: str(value.value)}
-    elif isinstance(value, str | bool | int) or value is None:
-        return {name: value}
-    elif np.ndim(value) == 0:
-        return {name: np.asarray(value).item()}
-    else:
-        parts = [_entries(f"{name}_{place}", each) for place, each in enumerate(value)]
-    return {key: each for part in parts for key, each in part.items()}
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, str | bool | int):
+        return str(value) if isinstance(value, str) else value
+    return _plain(np.asarray(value).tolist()) if np.ndim(value) else np.asarray(value).item()

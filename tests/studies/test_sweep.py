@@ -87,7 +87,7 @@ REFUSED = [
     ({"nuu": 1}, "key = 'nuu'", "(did you mean nu?)"),
     ({"lenght": 1}, "key = 'lenght'", "(did you mean length?)"),
     ({"question": "baies"}, "question = 'baies'", "(did you mean bayes?)"),
-    ({"question": 1}, "question = 1", "string"),
+    ({"question": 1}, "question = 1", "a word"),
     ({"nu": -1}, "nu = -1", "≥ 0"),
     ({"nu": [1, math.nan]}, "nu = nan", "a number"),
     ({"nu": "five"}, "nu = 'five'", "a number"),
@@ -158,7 +158,11 @@ COLUMNS = {  # which scripts that read exported files rely on
         *("test_risk", "test_risk_error", "train_error", "objective", "iterations"),
         *OVERLAPS,
     },
-    "amp": {"risk", "risk_error", "q_k", "q_v", "iterations"},
+    "amp": {
+        *("risk", "risk_error", "q_k", "q_v", "expected_q_k", "expected_q_v"),
+        *("iterations", "residual"),
+        *OVERLAPS,
+    },
 }
 
 

@@ -119,7 +119,7 @@ BAD_INPUT = [
     (lambda: ar.SpikedSLR(1.0, None), "length"),
     (lambda: ar.FeatureSLR("a", 3), "atoms = 'a'"),
     (lambda: ar.one_of_features(5.0), "nu = 5.0"),
-    (lambda: ar.uniform("a", 3), "shortest length = 'a'"),
+    (lambda: ar.uniform("a", 3), "length = 'a'-3"),
     (lambda: ar.parse_lengths(None), "length = None"),
     (lambda: ar.WeightedSLR(None, 3), "log_weight = None"),
     (lambda: ar.Kernel(None), "log_phi = None"),

@@ -67,7 +67,7 @@ def nested(record: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in record.items():
         head, _, tail = name.rpartition("_")
-        group = _GROUPS.get(name, _GROUPS.get(name.partition("_")[0]))  # of `M_0_1`, that of `M`
+        group = _GROUPS.get(name)
         if group:
             fields.setdefault(group, {})[name] = value
         elif head == "ridge":

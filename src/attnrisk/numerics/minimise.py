@@ -164,12 +164,17 @@ def minimise_pair(
 
 
 def _damped(gradient: Float[Array, " 2"], hessian: Float[Array, "2 2"], damping: Any) -> Array:
-    """`−(hessian + shift)⁻¹ gradient`, where the shift makes the matrix positive definite; not too long."""
+    """`−(hessian + shift)⁻¹ gradient`, where the shift makes the matrix positive definite; not too long.
+
+    The damping is relative to each curvature (Marquardt's scaling): a weak signal curves the length of `k` by 10⁹ times
+    as much as the bias.
+    """
     mean, apart = (hessian[0, 0] + hessian[1, 1]) / 2.0, (hessian[0, 0] - hessian[1, 1]) / 2.0
     spread = jnp.sqrt(apart**2 + hessian[0, 1] ** 2)
     lowest, largest = mean - spread, jnp.abs(mean) + spread
-    shift = jnp.maximum(-2.0 * lowest, 0.0) + damping * largest + 1e-100
-    a, b, c = hessian[0, 0] + shift, hessian[0, 1], hessian[1, 1] + shift
+    shift = jnp.maximum(-2.0 * lowest, 0.0) + _LEAST_DAMPING * largest + 1e-100
+    a, c = (each + shift + damping * jnp.abs(each) for each in (hessian[0, 0], hessian[1, 1]))
+    b = hessian[0, 1]
     move = jnp.stack([b * gradient[1] - c * gradient[0], b * gradient[0] - a * gradient[1]])
     move = move / (a * c - b * b)
     return move / jnp.maximum(1.0, jnp.sqrt(move @ move) / _LONGEST_STEP)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import function, is_traced, real, refuse
+from .._check import Refusal, function, is_traced, real, refuse, shown
 from .._results import AbstractValue
 from .location import AbstractLocation, PlantedLocation, SelectedLocation
 
@@ -47,15 +47,17 @@ class LengthLaw(AbstractValue):
         if sizes.size == 0 or sizes.ndim > 1 or sizes.shape != weights.shape:
             given = f"{sizes.size} lengths, {weights.size} probabilities"
             raise refuse("length", given, "a non-empty list of lengths, each with a probability")
-        shown = ", ".join(f"{size:g}" for size in sizes[:4]) + (", …" if sizes.size > 4 else "")
+        few = ", ".join(f"{size:g}" for size in sizes[:4]) + (", …" if sizes.size > 4 else "")
         whole = np.isfinite(sizes) & (sizes == np.floor(sizes))
         if not np.all(whole & (sizes >= 1) & (sizes <= LONGEST)):
-            raise refuse("length", f"[{shown}]", allowed)
+            raise refuse("length", f"[{few}]", allowed)
         if len(np.unique(sizes)) < len(sizes):
-            raise refuse("length", f"[{shown}]", "a list without repetition")
+            raise refuse("length", f"[{few}]", "a list without repetition")
         if not np.all(weights >= 0) or not abs(weights.sum() - 1) <= 1e-9:
             allowed = "numbers ≥ 0 of sum one"
-            raise refuse("length probabilities", f"(sum {weights.sum():g})", allowed)
+            few = ", ".join(f"{each:g}" for each in weights[:4])
+            given = f"[{few}{', …' * (weights.size > 4)}] (sum {weights.sum():g})"
+            raise refuse("length probabilities", given, allowed)
         order = np.argsort(sizes)
         self.lengths, self.probabilities = sizes[order].astype(np.int64), weights[order]
 
@@ -111,10 +113,13 @@ def fixed(length: int) -> LengthLaw:
 
 def uniform(shortest: int, longest: int) -> LengthLaw:
     """Each length from `shortest` to `longest`, both included, equally likely."""
-    first, last = real("shortest length", shortest), real("longest length", longest)
+    allowed = f"a range of 1 to {MOST_LENGTHS:g} lengths, the shortest first"
+    try:
+        first, last = real("shortest", shortest), real("longest", longest)
+    except Refusal:
+        first, last = 1.0, 0.0
     if not first <= last < first + MOST_LENGTHS:
-        allowed = f"a range of 1 to {MOST_LENGTHS:g} lengths, the shortest first"
-        raise refuse("length", f"{shortest}-{longest}", allowed)
+        raise refuse("length", f"{shown(shortest)}-{shown(longest)}", allowed)
     lengths = np.arange(first, last + 1)
     return LengthLaw(lengths, np.full(lengths.size, 1 / lengths.size))
 
