@@ -42,15 +42,17 @@ def erm(args: Any) -> render.Shown:
         if args.tune and given is not None:
             raise refuse(name, f"{given:g}", "left out where the ridges are tuned")
     ridge = Ridge(*(1.0 if given is None else given for given in args.ridge))
-    with ThreadPoolExecutor(1) as other:
-        meanwhile = other.submit(optimal_asymptotics, task, alpha)
-        for done, attention in enumerate(args.attentions):
-            args.progress(attention.name, done, len(args.attentions))
-            if args.tune:
-                found = tuned_erm_asymptotics(task, attention, alpha)
-            else:
-                found = erm_asymptotics(task, attention, alpha, ridge)
-            answers.append((attention.name, found))
+    with ThreadPoolExecutor(2) as threads:  # compilation and compiled code leave the interpreter's lock
+        asked = [
+            threads.submit(tuned_erm_asymptotics, task, attention, alpha)
+            if args.tune
+            else threads.submit(erm_asymptotics, task, attention, alpha, ridge)
+            for attention in args.attentions
+        ]
+        meanwhile = threads.submit(optimal_asymptotics, task, alpha)
+        for done, (attention, job) in enumerate(zip(args.attentions, asked, strict=True)):
+            args.progress(attention.name, done, len(asked))
+            answers.append((attention.name, job.result()))
     optimum = meanwhile.result()
     answers.sort(key=lambda answer: float(answer[1].test_risk))
     rows = [
