@@ -25,9 +25,11 @@ def enable_compile_cache() -> Path | None:
     The command line does so for every command. Where `JAX_COMPILATION_CACHE_DIR` is set, JAX's own settings stay.
     """
     given = os.environ.get(VARIABLE, "")
-    if given.lower() in ("off", "0", "no", "false") or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    if given.lower() in ("off", "0", "no", "false"):
         return None
     folder = _folder(given)
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR", str(folder)) != str(folder):
+        return None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_unfinished(folder)
@@ -41,9 +43,9 @@ def enable_compile_cache() -> Path | None:
     }
     warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache entry")
     for name, value in settings.items():
-        os.environ.setdefault(
-            name.upper(), str(value)
-        )  # for JAX when it is imported, and for workers
+        if name.upper() in os.environ:
+            continue
+        os.environ[name.upper()] = str(value)  # for JAX when it is imported, and for workers
         if "jax" in sys.modules:
             sys.modules["jax"].config.update(name, value)
     return folder

@@ -11,6 +11,7 @@ from attnrisk.flow.state import DERIVATIVES, SMOOTHING, Extent, Problem
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.overlaps import NAMES, overlaps_of, swapped, vectors_of
 from attnrisk.population.plan import light_plan, plan
+from attnrisk.population.risk import compiled_risk
 
 TASK = ar.SpikedSLR(2.0, 10)
 OPTIMUM = ar.aligned(np.sqrt(2.0))
@@ -320,3 +321,17 @@ def test_three_heads_find_two_features():
     assert np.all(np.diff(flow.risk.value) < -10 * flow.risk.error.max())
     again = ar.population_risk(task, attention, flow.end)
     assert abs(float(again) - float(flow.end_risk.value)) < 1e-9
+
+
+def test_errors_of_risks_at_a_kink_are_not_understated(rng):
+    """Against panels of order 32."""
+    task, attention = ar.SpikedSLR(2.0, 10), ar.Relu()
+    problem = Problem(task, attention)
+    vectors = rng.normal(size=(24, 2, 4)) * 0.7
+    overlaps = overlaps_of(vectors, 2)
+    risks, _ = problem.values(problem.pack(overlaps))
+    for at in range(len(vectors)):
+        one = jax.tree.map(lambda leaf: leaf[at], overlaps)  # noqa: B023
+        engine = plan(task, attention, float(np.sqrt(one.q_kk)), order=32)
+        exact = float(compiled_risk(*as_arrays((engine, task, attention, one))))
+        assert abs(exact - risks.value[at]) <= risks.error[at]

@@ -121,15 +121,6 @@ def test_failures_are_forgotten_to_be_asked_again(store):
     assert status(study, store) == (3, 2, 0, 1)
 
 
-def test_a_study_of_which_every_point_failed_is_an_error(store, scheduler):
-    study = Study(question="fragile", nu=[3, 5], length=2)
-    for _ in range(2):  # the second time from the store
-        with pytest.raises(EngineError, match="all points of the study failed: ") as error:
-            sweep(study, store, scheduler=scheduler)
-        assert "\n" not in str(error.value)
-        assert status(study, store) == (2, 2, 2, 0)
-
-
 def test_the_status_of_a_million_points_takes_seconds(store):
     begun = time.process_time()
     study = Study(question="plain", nu={"from": 1, "to": 8, "points": 10**6}, length=2)

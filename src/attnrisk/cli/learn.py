@@ -36,13 +36,19 @@ def erm(args: Any) -> render.Shown:
     """
     from .._check import refuse
     from ..learning import Ridge, erm_asymptotics, optimal_asymptotics, tuned_erm_asymptotics
+    from ..learning.scope import learnable, learner
 
     task, alpha, answers = args.task, args.alpha, []
     for name, given in zip(("ridge_k", "ridge_v"), args.ridge, strict=True):
         if args.tune and given is not None:
             raise refuse(name, f"{given:g}", "left out where the ridges are tuned")
     ridge = Ridge(*(1.0 if given is None else given for given in args.ridge))
-    with ThreadPoolExecutor(2) as threads:  # compilation and compiled code leave the interpreter's lock
+    for attention in args.attentions:
+        learner(attention)
+    learnable(task)
+    with ThreadPoolExecutor(
+        2
+    ) as threads:  # compilation and compiled code leave the interpreter's lock
         asked = [
             threads.submit(tuned_erm_asymptotics, task, attention, alpha)
             if args.tune

@@ -151,7 +151,7 @@ def mismatched_minimum(
     To a trap; or, where there is none, to the well-matched minimum (`matched`); or, as with linear attention, on and
     on with a `k` that grows (`not attained`).
     """
-    check_problem(task, attention)
+    check_problem(task, attention, one_head=True)
     if best is not None:
         of_type("best", best, Minimum, "what population_minimum returns")
     problem = Problem(task, attention)
@@ -170,7 +170,9 @@ def mismatched_minimum(
             return Stationary(limit, end, student, "not attained", norm, none, None, result=why)
     rest, best = certify(task, student, end), best or population_minimum(task, attention)
     same = _is_same(rest.risk, best.risk, _SAME_RISK + float(best.risk.error))
-    return replace(rest, matched=bool(same), result=runs.result[0])
+    flowed = runs.result[0]
+    result = rest.result if flowed.converged and not rest.converged else flowed
+    return replace(rest, matched=bool(same), result=result)
 
 
 def _is_same(risk: Estimate, best: Estimate, tolerance: float) -> Any:
@@ -224,7 +226,7 @@ def basins(
     size: float = 1.0,
 ) -> Basins:
     """Where gradient flow goes from random starts of a given size."""
-    check_problem(task, attention)
+    check_problem(task, attention, one_head=True)
     starts = random_starts(key, runs, size)
     best = population_minimum(task, attention).risk
     problem = Problem(task, attention)

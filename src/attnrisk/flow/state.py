@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from .._results import ErrorKind, Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
-from ..numerics.quadrature import ROUNDING
+from ..numerics.quadrature import difference_error
 from ..population.engines import AbstractEngine
 from ..population.engines.sobol import RANDOMISATIONS
 from ..population.overlaps import Overlaps, overlaps_of, vectors_of
@@ -31,7 +31,9 @@ _ELEMENTWISE_REACHES = (4.0, SHARPEST, 2 * SHARPEST)  # where integrals are one-
 _SHARP = 8.0  # longer keys of a teacher are planned for when a student has them
 _QUIET = 1.0  # noise of keys that follow the teacher's
 _MARGIN = 0.9  # of a reach that may be used: the end of a step may lie beyond
-_FINER = 1.25  # fineness of the rule that gives a reported risk; its distance from that of fineness 1 is the error
+# Fineness of the rule that gives a reported risk, whose distance from that of fineness 1 is the error. At a kink rules
+# converge slowly, and two of like order may agree by chance.
+_FINER, _FINER_AT_KINKS = 1.25, 2.0
 _BATCH = 16  # states in a compiled call
 # Noise of vectors where random points are used: it moves the risk by some 10^-4, less than the error of the points.
 SMOOTHING = 0.02
@@ -149,13 +151,14 @@ class Problem(eqx.Module):
         rough, gradients, _ = evaluator(self, DERIVATIVES, partial(self.plan, fineness=fineness))(
             flat, limits
         )
+        finest = _FINER if self.attention.analytic else _FINER_AT_KINKS
         finer = evaluator(
-            self, RISKS, lambda at: light_plan(self.task, self.attention, *at, _FINER)
+            self, RISKS, lambda at: light_plan(self.task, self.attention, *at, finest)
         )
         (fine,) = finer(flat, limits)
         value, kind = fine.mean(1), ErrorKind.STANDARD
         if self.is_exact:
-            error, kind = np.abs(value - rough) + ROUNDING * (1.0 + np.abs(value)), ErrorKind.BOUND
+            error, kind = difference_error(rough, value), ErrorKind.BOUND
         else:
             error = fine.std(1, ddof=1) / np.sqrt(fine.shape[1])
         estimate = Estimate(value.reshape(shape), error.reshape(shape), kind)

@@ -21,7 +21,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import block_diag
 
-from .._check import Refusal
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..tasks import AbstractSamplable
@@ -117,9 +116,7 @@ def map_step(
     found = _per_randomisation(averages, last, partial(_hats_of, averages, unknowns, anew))
     total: Hats = jax.tree.map(lambda *each: np.stack(each), *(hats for _, hats in found))
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(total)):
-        raise Refusal(
-            "alpha, nu, noise or ridges so extreme are not allowed: the equations overflow"
-        )
+        raise FloatingPointError("the equations overflow")
 
     def target(hats: Hats, ridges: Any) -> Float[np.ndarray, "*batch n"]:
         return pack(updated(jax.tree.map(lambda hat: alpha * hat, hats.unknowns), ridges))

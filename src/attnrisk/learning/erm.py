@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import of_type, real, whole
+from .._check import Refusal, of_type, real, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
@@ -54,14 +54,20 @@ def erm_asymptotics(
 ) -> ERMAsymptotics:
     """The fixed point of lowest objective, of those found from an uninformed and an informed initialisation.
 
-    The means are over `2^log2_points` points in each of 16 randomisations, scrambled from `seed`.
+    The means are over `2^log2_points` points in each of 16 randomisations, scrambled from `seed`; where a sequence
+    visits each of its `L` locations, over as many sequences and locations together.
     """
     alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
     of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     for name, given in (("ridge_k", ridge.k), ("ridge_v", ridge.v)):
         real(name, given, minimum=RIDGES[0], maximum=RIDGES[1])
     problem = Problem.of(task, attention, log2_points, seed)
-    best, *rivals = map(problem.report, distinct(problem.find_all(alpha, ridge)))
+    try:
+        best, *rivals = map(problem.report, distinct(problem.find_all(alpha, ridge)))
+    except FloatingPointError:
+        raise Refusal(
+            "alpha, nu, noise or ridges so extreme are not allowed: the equations overflow"
+        ) from None
     return replace(best, rivals=tuple(rivals))
 
 
@@ -173,8 +179,8 @@ class Problem(Averages):
         """The fixed point that Newton's method finds from a start.
 
         Not a library's root finder: the start is to decide which fixed point is found. Hence the first steps are those
-        of the plain iteration, later ones agree with it in direction and are short, and no step is taken for the last
-        before every sample has been searched for a lower minimum.
+        of the plain iteration (unless the start is near a fixed point), later ones agree with it in direction and are
+        short, and no step is taken for the last before every sample has been searched for a lower minimum.
         """
         numbers = float(alpha), float(ridge.k), float(ridge.v)
         x, last, result = np.array(start.x), start.displacements, Result.MAX_STEPS
@@ -194,6 +200,8 @@ class Problem(Averages):
                 if np.all(jump <= np.maximum(_TOLERANCE, most * noise)):
                     result = Result.CONVERGED
                     break
+            if count == _MOST_STEPS - 1:
+                break
             ahead = _stepped(self.layout, x, step, start.near or count >= _PLAIN_STEPS)
             anew = bool(np.any(np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))))
             x = ahead

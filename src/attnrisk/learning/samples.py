@@ -47,7 +47,7 @@ def draw(
     for length, probability in law:
         fewer = int(np.log2(location.visited(length)))
         normal, uniform = (heads + 1) * length, task.shift_uniforms
-        points = sobol(normal + 1 + uniform, log2_points - fewer, randomisations, seed)
+        points = sobol(normal + 1 + uniform, max(log2_points - fewer, 0), randomisations, seed)
         normals = ndtri(points[..., :normal])
         keys = normals[..., : heads * length].reshape(*points.shape[:2], heads, length)
         label = ndtri((1.0 + points[..., normal]) / 2)

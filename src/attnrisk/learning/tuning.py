@@ -1,11 +1,14 @@
 """Ridges that make the test risk least, `E_σ(α)` (section 6), by descent through the fixed point."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
 from .._check import of_type, real, whole
+from .._results import Result
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
@@ -14,6 +17,7 @@ from .scope import MOST_DATA
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
+_STEEP = 5e-3  # a slope beyond the noise with which the ridges are not the best
 _MOST_EVALUATIONS = 30
 # Points on the way, a power of two, and randomisations at least: near the best ridges the risk hardly depends on them.
 _LOG2_FEW, _PART = 11, 4
@@ -43,7 +47,12 @@ def tuned_erm_asymptotics(
     of_type("start", first, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     best = descent.run(np.log([float(first.k), float(first.v)]))
     ridge = Ridge(*np.exp(best).tolist())
-    return erm_asymptotics(task, attention, alpha, ridge, seed, log2_points)
+    answer = erm_asymptotics(task, attention, alpha, ridge, seed, log2_points)
+    inside = (best > _SMALLEST) & (best < _LARGEST)
+    slope = np.abs(answer.slope * np.exp(best))[inside]
+    if answer.converged and np.any(slope > _STEEP + 3.0 * float(answer.test_risk.error)):
+        return replace(answer, result=Result.MAX_STEPS)
+    return answer
 
 
 def first_ridge(task: AbstractTask, attention: AbstractAttention) -> Ridge:
@@ -65,7 +74,10 @@ class Descent:
         self.evaluations += 1
         ridge = Ridge(*np.exp(logs).tolist())
         tries = (self.last,) if self.last is not None else self.problem.starts(ridge)
-        found = [self.problem.find_fixed_point(self.alpha, ridge, start) for start in tries]
+        try:
+            found = [self.problem.find_fixed_point(self.alpha, ridge, start) for start in tries]
+        except FloatingPointError:
+            return _NOT_FOUND, np.zeros(2)
         best = distinct(found)[0]
         if not best.result.converged:
             return _NOT_FOUND, np.zeros(2)

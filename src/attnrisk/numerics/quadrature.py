@@ -76,7 +76,12 @@ def estimate_from(coarse: Any, fine: Any) -> Estimate:
     """The value of the finer of two rules, with their difference as error."""
     if not isinstance(fine, jax.core.Tracer):
         coarse, fine = float(coarse), float(fine)
-    return Estimate(fine, _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine)))
+    return Estimate(fine, difference_error(coarse, fine))
+
+
+def difference_error(coarse: Any, fine: Any) -> Any:
+    """The error of the finer of two rules, from their difference."""
+    return _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine))
 
 
 def normal_density(x: Any) -> Any:

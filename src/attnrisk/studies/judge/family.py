@@ -106,6 +106,7 @@ def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
     it prints goes to standard error.
     """
     check_double_precision()
+    limit = real("limit", limit, above=0.0)
     if isinstance(given, str):
         return get_attention(given)
     found: Future[AbstractAttention] = Future()
@@ -120,8 +121,10 @@ def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
     with redirect_stdout(sys.stderr):
         thread.start()
         try:
-            return found.result(real("limit", limit, above=0.0))
+            return found.result(limit)
         except TimeoutError:
+            if found.done():
+                raise  # it is the function's own
             # Python code is ended by an exception, else jax aborts when the program ends; compiled code goes on.
             ident = ctypes.c_ulong(thread.ident or 0)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
