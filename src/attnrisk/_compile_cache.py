@@ -28,6 +28,10 @@ def enable_compile_cache() -> Path | None:
     if given.lower() in ("off", "0", "no", "false"):
         return None
     folder = _folder(given)
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        return None  # XLA takes names in UTF-8 only
     if os.environ.get("JAX_COMPILATION_CACHE_DIR", str(folder)) != str(folder):
         return None
     try:
@@ -53,7 +57,7 @@ def enable_compile_cache() -> Path | None:
 
 def _folder(given: str) -> Path:
     if given:
-        base = Path(given)
+        base = Path(given).expanduser()
     else:
         from platformdirs import user_cache_path
 

@@ -49,9 +49,13 @@ class Estimate(eqx.Module):
         return float(self.value)
 
     def __str__(self) -> str:
+        if np.ndim(self.value):
+            return f"{np.asarray(self.value)} ± {np.asarray(self.error)}"
         value, error = float(self.value), float(self.error)
         if not error > 0:
             return f"{value:.12g}"
+        if not math.isfinite(error):
+            return f"{value:.3g} ± {error:g}"
         digits = min(14, max(1, 1 - math.floor(math.log10(error))))
         return f"{value:.{digits}f} ± {error:.1g}"
 

@@ -17,7 +17,7 @@ import pytest
 import typer.main
 from shown import compare
 
-from attnrisk.cli import app
+from attnrisk.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]

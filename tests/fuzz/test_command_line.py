@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 import typer
 
-from attnrisk.cli import app, main
+from attnrisk.cli import main
+from attnrisk.cli.app import app
 
 COMMANDS = typer.main.get_command(app).commands
 OPTION_NAMES = {

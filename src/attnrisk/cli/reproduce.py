@@ -59,7 +59,9 @@ def figure(args: Any) -> render.Shown:
     options.SCHEDULER,
 )
 def report(args: Any) -> render.Shown:
-    """Write one page that walks from the question to the answer, with every figure and every number computed.
+    """Write one page that walks from the question to the answer, with computed figures and numbers.
+
+    The quick form takes about 90 seconds and leaves out learning curves, which --full has.
 
     Example: attnrisk report --out report.html
     """

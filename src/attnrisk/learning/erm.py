@@ -35,6 +35,7 @@ _FEW = 2  # randomisations on which fixed points are located, before all are use
 _TOLERANCE = 1e-8  # of a step of the map, relative
 _PLAIN_STEPS, _MOST_STEPS = 6, 80
 _SAME = 1e-3  # distance, relative and in all, of two fixed points that are one
+_FLAT = 1e-4  # a singular value of `1 − T'`, relative to the largest, that differences do not tell from zero
 _FAR = 0.05  # a step after which all minima are searched for again
 # Standard errors that the map may still move by: in the first searches, and after so many.
 _SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
@@ -101,8 +102,11 @@ class FixedPointSolution(NamedTuple):
 
     @property
     def answer(self) -> Float[np.ndarray, "n n"]:
-        """`(1 − T')⁻¹`: how the fixed point answers to a small change of the map."""
-        return np.linalg.inv(np.eye(self.x.size) - self.step.jacobian)
+        """`(1 − T')⁻¹`: how the fixed point answers to a small change of the map.
+
+        Along a direction in which fixed points lie side by side, as of heads that share a length, not at all.
+        """
+        return np.linalg.pinv(np.eye(self.x.size) - self.step.jacobian, rcond=_FLAT)
 
     @property
     def shifts(self) -> Float[np.ndarray, "r n"]:

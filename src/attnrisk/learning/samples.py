@@ -146,7 +146,7 @@ def cavity_samples(
     shifted = np.einsum("mhf,nf,l->mnhl", unknowns.keys.M, points.shift, first)
     keys = shifted + np.einsum("mhg,ngl->mnhl", lower_factor(unknowns.keys.Q), points.keys)
     share = 1.0 / (1.0 + float(task.noise) ** 2)
-    left = np.sqrt(q - m**2 * share)[..., None]
+    left = np.sqrt(np.maximum(q - m**2 * share, 1e-14 * q))[..., None]
     label = points.label / np.sqrt(share)
     own = (m * share * label)[..., None] + left * points.values
     others = np.sqrt(q)[..., None] * points.values

@@ -10,7 +10,7 @@ from ..attention import AbstractAttention
 from ..tasks import AbstractSamplable, AbstractTask, MaxSLR, SpikedSLR
 
 # Beyond these a minimum is not told from rounding, or lies at longer keys than can be integrated.
-LOUDEST, STRONGEST, MOST_DATA = 1e4, 1e6, 1e4  # label noise, ν and α
+LOUDEST, STRONGEST, MOST_DATA = 1e4, 1e6, 1e3  # label noise, ν and α
 RIDGES = 1e-9, 1e9
 
 

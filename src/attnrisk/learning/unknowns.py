@@ -173,5 +173,6 @@ class Layout(NamedTuple):
 
 def _log_cholesky(matrix: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(matrix)
-    factor = np.linalg.cholesky(vectors * np.maximum(values, _LEAST) @ vectors.T)
+    least = max(_LEAST, 1e-14 * values[-1]) if values.size > 1 else _LEAST
+    factor = np.linalg.cholesky(vectors * np.maximum(values, least) @ vectors.T)
     return np.tril(factor, -1) + np.diag(2.0 * np.log(np.diag(factor)))

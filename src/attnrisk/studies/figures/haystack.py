@@ -25,8 +25,8 @@ normalisation is not needed for that, and the distance of the grey line, the bes
 do, from the black one is what it adds. Weights that grow like a polynomial of the score are drowned by the many \
 tokens that are not the needle, whatever c is, normalised or not. At c = 2 (middle) the risk of those that survive \
 tends to 1/2. Solid lines are normalised kernels, dashed ones act on each token alone; curves that coincide are drawn \
-inside one another. In long sequences softplus and elu+1 only approach their least risk, as the keys grow without \
-bound (column attained of haystack.csv). Lines are interpolated between the computed points.
+inside one another. Some kernels only approach their least risk, as the keys grow without bound (column attained of \
+haystack.csv). Lines are interpolated between the computed points.
 """
 
 _TITLE = "Which attention finds one token among a million?"

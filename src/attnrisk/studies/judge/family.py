@@ -131,7 +131,7 @@ def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
             thread.join(1.0)
             why = f"it did not return within the limit of {limit:g} s"
             raise reject(name, why) from None
-        except SystemExit:
+        except (SystemExit, GeneratorExit):
             raise reject(name, "it ends the program, as sys.exit does") from None
 
 

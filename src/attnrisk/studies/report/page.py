@@ -188,6 +188,6 @@ def _origin(quick: bool, seconds: float) -> str:
     stood_on = ", ".join(f"{name} {version}" for name, version in versions().items())
     now = datetime.now(UTC).strftime("%-d %B %Y, %H:%M UTC")
     return (
-        f"Made by <code>{command}</code> on {now} in {seconds:.0f} s, with what the store had; "
+        f"Made by <code>{command}</code> on {now} in {seconds:.0f} s, answers in the store not counted; "
         f"{escape(stood_on)}; numerics {fingerprint(Simulate)}."
     )
