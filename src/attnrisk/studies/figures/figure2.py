@@ -17,11 +17,12 @@ STEM = "figure2"
 CAPTION = """\
 Least population risk of attentions against the signal ν, on the spiked task (top) and the max task (bottom), for \
 sequences of L = 2 tokens, of L = 10, and of a random length L, uniform on {1, 2, 3}. Softmax lies on the Bayes risk \
-(black) everywhere. On the spiked task its risk decays exponentially in ν, and that of linear attention only like 1/ν. \
-On the max task, whatever ν is, the others stay above a risk that is not zero, at small L close to one another. \
-Where the length is random, the normalised attentions (solid) are ahead of the element-wise ones (dashed) even without \
-a signal: they know the length. An open circle would mark an infimum that no finite k attains. Lines are interpolated between the computed points, \
-which figure2.csv holds with their errors; its column excess is the distance to the Bayes risk.
+(black) everywhere. On the spiked task its risk decays exponentially in ν, and that of linear attention only like \
+1/ν. On the max task, whatever ν is, the others stay above a risk that is not zero, at small L close to one another. \
+Where the length is random, the normalised attentions (solid) are ahead of the element-wise ones (dashed) even \
+without a signal: they know the length. An open circle would mark an infimum that no finite k attains. Lines are \
+interpolated between the computed points, which figure2.csv holds with their errors; its column excess is the \
+distance to the Bayes risk.
 """
 
 ATTENTIONS = ("softmax", "softplus", "erf", "linear")
