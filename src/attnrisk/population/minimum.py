@@ -36,6 +36,7 @@ _FLAT = 1e-9  # a longer k that gains less than this gains nothing
 _SCALES = 14  # lengths of k in a scan
 # Biases in a scan; many where a profile costs little: a threshold is one or two units wide.
 _BIASES, _MANY_BIASES = 25, 121
+_AT_A_TIME = 32  # profiles of a scan that are small arrays
 _NESTED_ROUNDS = 4
 _TIE = 1e-12  # losses as close are one
 _EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
@@ -155,7 +156,8 @@ class _AbstractProblem(eqx.Module):
         Of equal ones the least bias, along `k*`.
         """
         pairs = jnp.repeat(self.lengths, self.biases.shape[1]), self.biases.ravel()
-        losses = jax.lax.map(lambda pair: self.loss(*pair), pairs)
+        together = None if self.attention.compares_tokens else _AT_A_TIME
+        losses = jax.lax.map(lambda pair: self.loss(*pair), pairs, batch_size=together)
         ties = losses <= jnp.min(losses) + _TIE
         against = jnp.abs(pairs[1]) + 1e-6 * (pairs[0] < 0)
         best = jnp.argmin(jnp.where(ties, against, jnp.inf))
