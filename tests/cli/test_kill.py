@@ -90,7 +90,10 @@ def test_terminate_is_quiet(name, tmp_path):
     begun = begin(COMMANDS[name], tmp_path)
     time.sleep(2.0)
     code, err, seconds = stop(begun, signal.SIGTERM)
-    assert (code, err) == (-signal.SIGTERM, "")
+    assert (code, err) in (
+        (-signal.SIGTERM, ""),
+        (128 + signal.SIGTERM, ""),
+    )  # or once it has ended its workers
     assert seconds < PATIENCE
 
 

@@ -185,7 +185,7 @@ BAD = [
     ("erm --alpha 2 --task weighted", "--task = 'weighted'", "one of spiked, max"),
     ("erm --alpha 2 --noise 1e12", "--noise = 1e+12", "at most 10000"),
     ("erm --alpha 2 --nu 1e12", "--nu = 1e+12", "at most 1e+06"),
-    ("erm --alpha 1e12", "--alpha = 1e+12", "≤ 10000"),
+    ("erm --alpha 1e12", "--alpha = 1e+12", "≤ 1000"),
     ("erm --alpha 2 --ridge-k 1e-300", "--ridge-k = 1e-300", "≥ 1e-09"),
     ("erm --alpha 2 --nu nan", "--nu = nan", "≥ 0"),
     ("optimal", "Missing option '--alpha'", "attnrisk optimal --help"),
