@@ -1,4 +1,4 @@
-"""The learning room: what a fixed point, a tuned curve and a grid of ridges cost, and what plain Monte Carlo would."""
+"""Learning: what a fixed point, a tuned curve and a grid of ridges cost, and what plain Monte Carlo would."""
 
 import time
 
@@ -98,7 +98,7 @@ def tuning_evaluations() -> int:
 
 
 def rows() -> list[Row]:
-    """Everything this room promises."""
+    """All rows of learning."""
     spent, error = fixed_point()
     plainly, deviation = plain(np.random.default_rng(0))
     needed = plainly * (deviation / ACCURACY) ** 2

@@ -1,4 +1,4 @@
-"""The studies room and the command line, as someone at a terminal meets them: every row starts processes of its own."""
+"""Studies and the command line, as at a terminal: every row starts processes of its own."""
 
 import argparse
 import os
@@ -112,7 +112,7 @@ def _kernels() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """What this room promises, on all cores."""
+    """Studies and commands, on all cores."""
     return [
         from_an_empty_store("figure 2", FIGURE, "figure", "2"),
         *sweeping(),

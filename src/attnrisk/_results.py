@@ -133,7 +133,7 @@ def record(answer: Any) -> dict[str, Any]:
     with `_error` appended; what has an `as_dict` (overlaps) gives its own entries, and so does any other answer with
     `recorded` names, after the name of its field: `ridge_k`. Arrays (matrices of several heads, a batch) are lists.
     """
-    if not hasattr(type(answer), "recorded") and not hasattr(answer, "recorded"):
+    if not hasattr(answer, "recorded"):
         raise refuse("answer", shown(answer), "what a function of attnrisk returns")
     flat: dict[str, Any] = {}
     for name in answer.recorded:

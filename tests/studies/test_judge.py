@@ -14,10 +14,9 @@ from problems import some_slow
 
 import attnrisk as ar
 from attnrisk.studies.judge import Verdict, league, normalised, recognise
-from attnrisk.studies.judge.curves import REFERENCES, curve, reference_points
 from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
-from attnrisk.studies.judge.tasks import FIXED, GRID, WORKBENCH, Row, answer, mean_gap
+from attnrisk.studies.judge.tasks import FIXED, GRID, Row, answer, mean_gap
 from attnrisk.studies.judge.traits import traits
 from attnrisk.studies.judge.verdict import _notes
 from attnrisk.studies.questions import Bayes
@@ -255,16 +254,6 @@ def test_single_precision_is_refused_in_one_line():
     finally:
         jax.config.update("jax_enable_x64", True)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REFERENCES)
-def test_reference_curves_are_what_is_computed(name):
-    computed = curve(WORKBENCH.problem, REFERENCES[name], name)
-    for kept, found in zip(reference_points(name), computed, strict=True):
-        assert abs(float(kept.risk) - float(found.risk)) < 0.2 * float(found.risk.error)
-        assert float(kept.risk.error) == pytest.approx(float(found.risk.error), rel=0.1)
-        assert (kept.alpha, kept.result, kept.warning) == (found.alpha, found.result, found.warning)
 
 
 def test_neither_a_class_nor_a_number_is_an_attention():

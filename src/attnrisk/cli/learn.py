@@ -46,9 +46,8 @@ def erm(args: Any) -> render.Shown:
     for attention in args.attentions:
         learner(attention)
     learnable(task)
-    with ThreadPoolExecutor(
-        2
-    ) as threads:  # compilation and compiled code leave the interpreter's lock
+    # Compilation and compiled code run outside the interpreter's lock.
+    with ThreadPoolExecutor(2) as threads:
         asked = [
             threads.submit(tuned_erm_asymptotics, task, attention, alpha)
             if args.tune

@@ -28,10 +28,8 @@ from .proximal import Fitted, Minimum, Sample, minimise, respond, weight_slopes
 from .samples import CavitySamples, Points, cavity_samples, locate
 from .unknowns import Layout, Order, Unknowns, pack, updated
 
-_STEP, _SMALL = (
-    1e-5,
-    1e-2,
-)  # of a difference, relative to an unknown, and to one that is smaller than this
+# Of a difference, relative to an unknown, or to the second number where the unknown is smaller.
+_STEP, _SMALL = 1e-5, 1e-2
 _STATIONARY = 1e-4  # a gradient, in units of one over √V_k
 _THREADS = 2  # compiled code runs outside the interpreter's lock
 
@@ -173,9 +171,8 @@ def _hats_of(
         fitted = respond(attention, minima, samples, responses)
         shape = seen.probability.shape
         fitted = Fitted(*(np.asarray(leaf).reshape(*shape, *leaf.shape[2:]) for leaf in fitted))
-        with np.errstate(
-            invalid="ignore", over="ignore"
-        ):  # what is not finite is refused by the caller
+        # What is not finite ends in an error of the caller.
+        with np.errstate(invalid="ignore", over="ignore"):
             parts.append((group.weight, hats(task, unknowns, seen, fitted)))
     total = [jax.tree.map(partial(np.multiply, weight), part) for weight, part in parts]
     return tuple(displaced), jax.tree.map(lambda *each: sum(each), *total)

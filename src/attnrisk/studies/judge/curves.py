@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..._results import ErrorKind, Estimate, Result
+from ..._results import Estimate, Result
 from ...attention import AbstractAttention, Linear, Softmax
 from ...learning import Ridge
 from ...learning.tuning import tuned_erm_asymptotics
@@ -11,15 +11,6 @@ from ...tasks import AbstractTask
 
 ALPHAS = (1.0, 2.0, 4.0, 8.0)
 REFERENCES: dict[str, AbstractAttention] = {"softmax": Softmax(), "linear": Linear()}
-_JUMPING = (
-    "many samples have two minima about as low, between which they jump, so that replica symmetry is not exact: the "
-    "values are approximate"
-)
-# Their risks at these α, with standard errors, as `curve` computes them in a minute; a test holds them against it.
-_REFERENCE_RISKS = {
-    "softmax": ((0.727591, 0.0197), (0.351726, 0.0148), (0.253193, 0.0042), (0.215226, 0.0033)),
-    "linear": ((0.745747, 0.0053), (0.572248, 0.0061), (0.456925, 0.0064), (0.394667, 0.0064)),
-}
 # Errors of about 0.01, in little time; a point of an attention without structure takes longer.
 _LOG2_POINTS, _LOG2_POINTS_OF_GENERAL = 6, 5
 
@@ -31,13 +22,13 @@ class Point:
     attention: str
     alpha: float
     risk: Estimate
-    result: str
+    result: Result
     warning: str | None
 
     @property
     def converged(self) -> bool:
         """Whether the risk is that of a fixed point."""
-        return self.result == Result.CONVERGED
+        return self.result.converged
 
 
 def curve(task: AbstractTask, attention: AbstractAttention, name: str) -> list[Point]:
@@ -52,17 +43,3 @@ def curve(task: AbstractTask, attention: AbstractAttention, name: str) -> list[P
             Point(name, found.alpha, found.test_risk, found.result, found.warning or None)
         )
     return points
-
-
-def reference_points(name: str) -> list[Point]:
-    """The learning curve of a reference on the task of the verdict."""
-    return [
-        Point(
-            name,
-            alpha,
-            Estimate(risk, error, ErrorKind.STANDARD),
-            Result.CONVERGED,
-            _JUMPING if (name, alpha) == ("softmax", 1.0) else None,
-        )
-        for alpha, (risk, error) in zip(ALPHAS, _REFERENCE_RISKS[name], strict=True)
-    ]

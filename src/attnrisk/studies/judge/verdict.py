@@ -15,7 +15,7 @@ from ...flow import Basins, basins
 from ...population import elementwise_floor, population_minimum
 from ...population.plan import is_exact
 from ..execute import Progress, in_threads
-from .curves import REFERENCES, Point, curve, reference_points
+from .curves import REFERENCES, Point, curve
 from .family import LIMIT, overflows, recognise
 from .paragraph import paragraph
 from .tasks import FIXED, GRID, VARIED, WORKBENCH, Row, answer, haystacks, mean_gap
@@ -129,9 +129,8 @@ def _judge(
         "bias": partial(_with_bias, student),
     }
     later: dict[str, Callable[[], Any]] = {"gradient flow": partial(_flow, student, found)}
-    known = [name for name in REFERENCES if name != label] if found.slope == "fine" else []
-    if found.slope == "fine":
-        later["learning"] = partial(curve, _TASK, student, label)
+    learners = {**REFERENCES, label: student} if found.slope == "fine" else {}
+    later |= {f"learning, {key}": partial(curve, _TASK, it, key) for key, it in learners.items()}
     done: dict[str, Any] = {}
 
     def work(jobs: dict[str, Callable[[], Any]]) -> None:
@@ -159,9 +158,8 @@ def _judge(
     if show is not None:
         show(verdict)
     work(later)
-    points = [point for name in known for point in reference_points(name)]
-    points += done.get("learning", [])
-    return replace(verdict, curves=tuple(points) or None, flow=done["gradient flow"])
+    curves = [point for key in learners for point in done[f"learning, {key}"]]
+    return replace(verdict, curves=tuple(curves) or None, flow=done["gradient flow"])
 
 
 def _name(attention: Any) -> str:
