@@ -100,6 +100,10 @@ class Result(StrEnum):
     ON_MANIFOLD = "converged; only k along k* and v along v* were searched"
     K_DIVERGES = "infimum, not attained: |k| grows without bound"
     WEIGHTS_VANISH = "infimum, not attained: weights vanish and |v| grows without bound"
+    BECOMES_SOFTMAX = "infimum, not attained: as its bias grows without bound it becomes softmax"
+    BECOMES_POWER = (
+        "infimum, not attained: as |k| and its bias grow together it becomes a power of the score"
+    )
     FINISHED = "all steps done"
     MAX_STEPS = "not converged: the largest number of steps was reached"
     TIME_OVER = "not converged: the last time was reached"
@@ -112,18 +116,12 @@ class Result(StrEnum):
     @property
     def converged(self) -> bool:
         """Whether the answer is what was asked for: a fixed point, a minimum, an infimum, or a number of steps."""
-        return self in _CONVERGED
+        return self in (Result.CONVERGED, Result.ON_MANIFOLD, Result.FINISHED) or self.is_infimum
 
-
-_CONVERGED = frozenset(
-    {
-        Result.CONVERGED,
-        Result.ON_MANIFOLD,
-        Result.K_DIVERGES,
-        Result.WEIGHTS_VANISH,
-        Result.FINISHED,
-    }
-)
+    @property
+    def is_infimum(self) -> bool:
+        """Whether the answer is a limit that no finite vectors attain."""
+        return self.startswith("infimum")
 
 
 def record(answer: Any) -> dict[str, Any]:

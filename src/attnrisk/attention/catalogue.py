@@ -107,10 +107,11 @@ class Taylor2(AbstractKernel):
 
 
 class Linear(AbstractElementwise):
-    """`h = 1 + χ`."""
+    """`h = 1 + χ`; a bias is absorbed by the lengths of `k` and `v`."""
 
     name: ClassVar[str] = "linear"
     analytic: ClassVar[bool] = True
+    bias_is_void: ClassVar[bool] = True
     features: tuple[float, ...] = eqx.field(default=(), static=True)
 
     def weight(self, argument: _Scores) -> _Scores:

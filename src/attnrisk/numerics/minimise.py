@@ -126,8 +126,11 @@ def minimise_pair(
     function: Callable[[Float[Array, " 2"]], Array],
     start: Float[Array, " 2"],
     reach: Float[Array, " 2"],
+    skip: Any = False,
 ) -> tuple[Float[Array, " 2"], Array]:
     """Newton's method with Levenberg–Marquardt damping from `start`, within `±reach`; and whether it converged.
+
+    Nothing is done where `skip` is true.
 
     The function may be infinite; the damping then rises until a step is back where it is not. Both derivatives are
     taken forwards: of two variables that is as fast as backwards, and half the code to compile.
@@ -155,7 +158,7 @@ def minimise_pair(
 
     infinite = jnp.asarray(jnp.inf)
     first = _Newton(
-        start, infinite, jnp.zeros(2), jnp.zeros((2, 2)), start, infinite, _DAMPING, 0, False
+        start, infinite, jnp.zeros(2), jnp.zeros((2, 2)), start, infinite, _DAMPING, 0, skip
     )
     last = jax.lax.while_loop(
         lambda now: ~now.ended & (now.steps < _MOST_NEWTON_STEPS), step, first

@@ -75,7 +75,7 @@ class Minimum(eqx.Module):
     @property
     def attained(self) -> bool:
         """Whether the least risk is that of finite vectors."""
-        return self.result not in (Result.K_DIVERGES, Result.WEIGHTS_VANISH)
+        return not self.result.is_infimum
 
     @property
     def converged(self) -> bool:
@@ -102,7 +102,18 @@ def population_minima(
         raise refuse("tasks", repr(tasks), "a list of tasks")
     for task in tasks:
         check_problem(task, attention, one_head=True, known=True)
-    searches = unfinished = [_Search(task, attention, seed) for task in tasks]
+    if attention.free_bias:
+        from .bias import free_bias_minima  # which needs the search below
+
+        return free_bias_minima(tasks, attention, seed)
+    return search_minima(tasks, attention, seed)
+
+
+def search_minima(
+    tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int, nearest: bool = False
+) -> list[Minimum]:
+    """The same by one search over `k` and, where it is free, the bias; only in the `nearest` range of lengths if asked."""
+    searches = unfinished = [_Search(task, attention, seed, nearest) for task in tasks]
     while unfinished:
         outcomes = map_batch(operator.call, [search.problem() for search in unfinished])
         pairs = zip(unfinished, outcomes, strict=True)
@@ -163,6 +174,12 @@ class _AbstractProblem(eqx.Module):
         best = jnp.argmin(jnp.where(ties, against, jnp.inf))
         lowest = jnp.min(losses.reshape(self.biases.shape), 1)
         return _is_falling(self.lengths, lowest), jnp.stack([pairs[0][best], pairs[1][best]])
+
+
+def explained(profile: Correlations) -> float:
+    """`A²/B`: by how much the best `v` lowers the risk from `E[y²]`."""
+    label, power = float(profile.label), float(profile.power)
+    return label**2 / power if power > 0 else 0.0
 
 
 def _loss(profile: Correlations) -> Array:
@@ -249,7 +266,7 @@ class _NewtonSearch(_AbstractProblem):
     def __call__(self) -> _Outcome:
         falling, start = self.scan()
         reach = jnp.stack([jnp.max(jnp.abs(self.lengths)), jnp.inf])
-        (m_kk, bias), ended = minimise_pair(lambda at: self.loss(*at), start, reach)
+        (m_kk, bias), ended = minimise_pair(lambda at: self.loss(*at), start, reach, skip=falling)
         inside = jnp.abs(m_kk) < 0.999 * reach[0]  # else it left the basin of the scan
         return _Outcome(m_kk, bias, self.profiles(m_kk, bias), falling, ended & inside)
 
@@ -299,6 +316,7 @@ class _Search:
     task: AbstractTask
     attention: AbstractAttention
     seed: int
+    nearest: bool = False  # whether only the first range is searched
     stage: int = 0
     shorter: float = 0.0  # the longest `k` of the range before
     sign: float = 1.0  # of `k` beyond the first range
@@ -317,6 +335,8 @@ class _Search:
             tiny = [1e-6, 1e-4, 2e-3] if attention.free_bias else []
             scales = _SCALES if attention.compares_tokens else 2 * _SCALES
             outward = np.geomspace(0.02, reach, scales)
+            if self.nearest:  # no limit is among them
+                tiny, outward = [], np.geomspace(0.1, reach, scales // 2)
             lengths = np.concatenate([-np.geomspace(reach, 0.1, 4), [0.0], tiny, outward])
         else:
             lengths = np.append([0.5 * self.shorter], np.geomspace(self.shorter, reach, 7))
@@ -324,7 +344,7 @@ class _Search:
         kind: type[_AbstractProblem] = _LengthSearch
         biases = np.full((lengths.size, 1), float(attention.bias))
         if attention.free_bias:
-            newton = self.newton and attention.analytic and self.plan.exact
+            newton = self.newton and self.plan.exact and self.plan.differentiable
             kind = _NewtonSearch if newton else _NestedSearch
             # These put the threshold of an attention anywhere between below all tokens and above them.
             log_length = math.log(float(task.length.longest))
@@ -340,7 +360,7 @@ class _Search:
         """Whether the search is over; else it goes on with a longer `k`, by a slower method, or without light rules."""
         self.outcome, plan = outcome, self.plan
         if outcome.falling:
-            if plan.last:
+            if plan.last or self.nearest:
                 return True
             self.stage, self.shorter = self.stage + 1, plan.reach
             self.sign = float(np.copysign(1.0, outcome.m_kk))
@@ -356,7 +376,7 @@ class _Search:
 
     def minimum(self) -> Minimum:
         """The minimum, or the infimum."""
-        if self.outcome.falling:
+        if self.outcome.falling and not self.nearest:
             return self._limit()
         m_kk, attention = float(self.outcome.m_kk), self.attention
         if attention.free_bias:

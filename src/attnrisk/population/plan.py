@@ -54,12 +54,14 @@ SOFTMAX = Softmax()
 
 class Range(NamedTuple):
     """Scores that a plan serves: their standard deviation, what a teacher field leaves of it, and by how much a score
-    changes per unit of its teacher field, each at most so much; and the least that a field leaves."""
+    changes per unit of its teacher field, each at most so much; the least that a field leaves; and teacher fields at
+    which a score passes a kink."""
 
     scale: float
     noise: float
     slope: float
     least_noise: float = 0.0
+    kinks: tuple[float, ...] = (0.0,)
 
 
 class Method(NamedTuple):
@@ -108,6 +110,7 @@ def plan(
     order: int = ORDERS[0],
     seed: int = 0,
     randomisations: int = RANDOMISATIONS,
+    kinks: tuple[float, ...] = (0.0,),
 ) -> AbstractEngine:
     """An engine of full accuracy for scores of this `Range`, whose noise is known; by default for `k` along `k*`."""
     method = find_method(task, attention)
@@ -116,7 +119,7 @@ def plan(
         if isinstance(task, AbstractWeighted):
             weighted_engine(task, seed)  # which refuses a weight whose mean is not one
         return kind(draw_points(kind, task, attention.keys, seed, randomisations))
-    within = Range(scale, noise, scale if slope is None else slope, noise)
+    within = Range(scale, noise, scale if slope is None else slope, noise, kinks)
     return method.with_panels(task, attention, within, order)
 
 
@@ -140,6 +143,13 @@ def light_plan(
         order = math.ceil(_LIGHT_ORDER * fineness)
         return method.with_panels(task, attention, within, order)
     return method.light(task, attention, within, fineness, widened)
+
+
+def kinks_at(attention: AbstractAttention, m_kk: float) -> tuple[float, ...]:
+    """Teacher fields at which the score of an aligned `k` passes a feature of an attention with kinks."""
+    if attention.analytic or m_kk == 0.0:
+        return (0.0,)
+    return tuple((feature - float(attention.bias)) / m_kk for feature in attention.features)
 
 
 def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
@@ -173,7 +183,8 @@ def steepest(task: AbstractTask, attention: AbstractAttention, aligned: bool) ->
 class SearchPlan(NamedTuple):
     """An engine to search a minimum with up to a length `reach` of `k`, and another whose distance is the error.
 
-    `value` is the index of the one whose value is reported; `last` if there is no longer range.
+    `value` is the index of the one whose value is reported; `last` if there is no longer range; `differentiable` if
+    second derivatives in the bias are right, at kinks too.
     """
 
     engines: tuple[AbstractEngine, AbstractEngine]
@@ -181,6 +192,7 @@ class SearchPlan(NamedTuple):
     reach: float
     last: bool
     exact: bool = True
+    differentiable: bool = True
 
 
 def search_plan(
@@ -213,7 +225,8 @@ def search_plan(
         plan(task, attention, reach, order=order)
         for order in ((_ROUGH_ORDER, ORDERS[0]) if slow else ORDERS)
     )
-    return SearchPlan((coarse, fine), 1, reach, last)
+    by_parts = isinstance(coarse, PlantedKernel)
+    return SearchPlan((coarse, fine), 1, reach, last, differentiable=attention.analytic or by_parts)
 
 
 def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
@@ -238,11 +251,19 @@ def _planted_kernel_light(
 ) -> PlantedKernel:
     """Equal steps; the transform has as many nodes as the longest range of `log φ` takes."""
     scale, shift = within.scale * max(1.0, float(task.spread)), within.scale * float(task.shift)
-    # A free bias may make any kernel exponential.
-    kernel, bias = (SOFTMAX, 0.0) if attention.free_bias else (attention, attention.bias)
-    tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
     lengths = float(task.length.lengths[0]), float(task.length.longest)
-    return PlantedKernel(trapezoid(scale, lengths, fineness, widened, kernel, tokens))
+    rules = []
+    for bias in _light_biases(attention, scale + shift):
+        tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
+        rules.append(trapezoid(scale, lengths, fineness, widened, attention, tokens))
+    return PlantedKernel(max(rules, key=lambda rule: rule.nodes))
+
+
+def _light_biases(attention: AbstractKernel, scale: float) -> list[Any]:
+    """Biases for the widest of which the transform needs nodes: its own, or some of those that a search tries."""
+    if not attention.free_bias:
+        return [attention.bias]
+    return (scale * np.array([-8.0, -4.0, -2.0, -1.0, 0.0, 1.0])).tolist()
 
 
 def _planted_elementwise_panels(
@@ -280,7 +301,7 @@ def _selected_kernel_panels(
         # A kink at zero looks the same on every scale; one blurred by noise is smooth on no larger scale than its
         # distance.
         pinch_growth = 4.0 if within.noise == 0.0 else 2.8
-    table = panel_selection(sharpness, longest, order, _cells(needed), pinch_growth)
+    table = panel_selection(sharpness, longest, order, _cells(needed), pinch_growth, within.kinks)
     return SelectedKernel(rule, rule, table)
 
 
@@ -292,9 +313,11 @@ def _selected_kernel_light(
     widened: float,
 ) -> SelectedKernel:
     lengths = float(task.length.lengths[0]), float(task.length.longest)
-    kernel, bias = (SOFTMAX, 0.0) if attention.free_bias else (attention, attention.bias)
-    tokens = [(bias, within.scale)]
-    rule = trapezoid(within.scale, lengths, fineness, widened, kernel, tokens)
+    rules = [
+        trapezoid(within.scale, lengths, fineness, widened, attention, [(bias, within.scale)])
+        for bias in _light_biases(attention, within.scale)
+    ]
+    rule = max(rules, key=lambda rule: rule.nodes)
     noise_rule = trapezoid(within.noise, fineness=fineness, widened=widened)
     sharpness, longest = float(task.sharpness), int(task.length.longest)
     table = light_selection(sharpness, longest, within.slope, fineness, widened)
@@ -306,7 +329,7 @@ def _selected_elementwise_panels(
 ) -> SelectedElementwise:
     longest, sharpness = int(task.length.longest), float(task.sharpness)
     needed = within.slope / max(1.0, within.least_noise)
-    table = panel_selection(sharpness, longest, order, _cells(needed))
+    table = panel_selection(sharpness, longest, order, _cells(needed), kinks=within.kinks)
     rule = panels(within.scale, longest, order)
     return SelectedElementwise(rule, table.fields, table.relevant(task.length), table.mass)
 
@@ -353,7 +376,11 @@ def _cells(slope: float) -> int:
 
 _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
     (AbstractPlanted, AbstractKernel): Method(
-        _planted_kernel_panels, _planted_kernel_light, (SHARPEST, _LONGEST), kink_reach=8.0
+        _planted_kernel_panels,
+        _planted_kernel_light,
+        (SHARPEST, _LONGEST),
+        kink_reach=8.0,
+        smooth_reach=8.0,
     ),
     (AbstractPlanted, AbstractElementwise): Method(
         _planted_elementwise_panels, _planted_elementwise_light, (SHARPEST, _LONGEST)

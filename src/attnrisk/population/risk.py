@@ -16,7 +16,7 @@ from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractTask
 from .engines import AbstractEngine
 from .overlaps import Overlaps
-from .plan import ORDERS, check_problem, is_exact, plan, steepest
+from .plan import ORDERS, check_problem, is_exact, kinks_at, plan, steepest
 
 _CAUTION = 2.0  # towards what the last length of an extrapolation adds
 _ANY_SCALE = 1e3  # of scores, where overlaps are traced by jit or vmap and cannot be looked at
@@ -50,7 +50,8 @@ def population_risk(
     longest = steepest(task, attention, aligned) * max(1.0, noise)
     if slope <= longest:
         noise = 0.0 if aligned else max(noise, _LEAST_NOISE)
-        return _by_two_orders(task, attention, overlaps, scale, noise, slope, aligned)
+        kinks = kinks_at(attention, float(here.m_kk))
+        return _by_two_orders(task, attention, overlaps, scale, noise, slope, aligned, kinks)
     if traced:
         raise refuse("m_kk", f"{slope:g}", f"at most {longest:g} where it is differentiated")
     lengths = steepest(task, attention, aligned) / slope / np.sqrt(2.0) ** np.arange(5)
@@ -69,11 +70,12 @@ def _by_two_orders(
     noise: float,
     slope: float,
     aligned: bool = False,
+    kinks: tuple[float, ...] = (0.0,),
 ) -> Estimate:
     """The risk by panels of two orders, for scores within this range."""
 
     def at(order: int) -> Any:
-        engine = plan(task, attention, scale, noise, slope, order)
+        engine = plan(task, attention, scale, noise, slope, order, kinks=kinks)
         arrays = as_arrays((engine, task, attention, overlaps if not aligned else overlaps.m_kk))
         if not aligned:
             return compiled_risk(*arrays)

@@ -11,8 +11,6 @@ from ...numerics.linalg import root
 from ...numerics.quadrature import (
     NARROWEST,
     AbstractRule,
-    integrate_token,
-    log_complement,
     moments_by_parts,
     one_token,
 )
@@ -57,14 +55,13 @@ class PlantedKernel(AbstractEngine):
         u, du = jax.lax.stop_gradient(
             self.rule.for_transform(attention, tokens, task.length.longest)
         )
-        (lost, first, second), (other_lost, _, other_second) = (
-            integrate_token(attention, 0, mean, deviation, u, self.rule)
-            for mean, deviation in tokens
+        relevant, other = (one_token(attention, m, d, u, self.rule, degree=0) for m, d in tokens)
+        alone, beside = (task.length.powers(other.log_kept, k, drop=1) for k in range(2))
+        label = task.spread**2 * relevant.first[0] * alone
+        power = (
+            task.spread**2 * relevant.second[0] * alone
+            + other.second[0] * (1.0 - relevant.lost[0]) * beside
         )
-        log_kept = log_complement(other_lost[0])
-        alone, beside = (task.length.powers(log_kept, k, drop=1) for k in range(2))
-        label = task.spread**2 * first[0] * alone
-        power = task.spread**2 * second[0] * alone + other_second[0] * (1.0 - lost[0]) * beside
         return Correlations(jnp.sum(du * label), jnp.sum(du * power))
 
 

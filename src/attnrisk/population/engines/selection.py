@@ -31,6 +31,7 @@ from ...numerics.quadrature import (
 from ...tasks import LengthLaw
 
 _MODERATE = 16.0  # sharpness up to which equal steps in x take fewer nodes than panels
+_APART = 1e-9  # the least distance of a kink from an edge
 _PINCHED = 0.47, 1e-8  # edges around zero for kernels that vanish there: the first and the last
 
 
@@ -54,17 +55,29 @@ class Selection(NamedTuple):
 
 @lru_cache(maxsize=32)
 def panel_selection(
-    sharpness: float, longest: int, order: int, cells: int, pinch_growth: float = 0.0
+    sharpness: float,
+    longest: int,
+    order: int,
+    cells: int,
+    pinch_growth: float = 0.0,
+    kinks: tuple[float, ...] = (0.0,),
 ) -> Selection:
-    """The table for functions of a field that are smooth on each of `cells` parts of a bulk panel.
+    """The table for functions of a field that are smooth between `kinks`, on each of `cells` parts of a bulk panel.
 
-    With a `pinch_growth` its panels shrink by that factor towards 0, for kernels that vanish there.
+    With a `pinch_growth` its panels shrink by that factor towards each of the kinks, where a kernel vanishes.
     """
     edges = bulk(longest, cells)
-    if pinch_growth:
-        widest, finest = _PINCHED
-        pinch = widest * pinch_growth ** -np.arange(np.log(widest / finest) / np.log(pinch_growth))
-        edges = np.sort(np.concatenate([edges, pinch, -pinch]))
+    for kink in kinks:
+        if kink != 0.0:  # which is an edge anyway
+            # The number of edges does not depend on the place, so that all places share compiled code.
+            on_edge = np.min(np.abs(edges - kink)) < _APART
+            edges = np.append(edges, kink + _APART if on_edge else kink)
+        if pinch_growth:
+            widest, finest = _PINCHED
+            count = np.log(widest / finest) / np.log(pinch_growth)
+            pinch = widest * pinch_growth ** -np.arange(count)
+            edges = np.concatenate([edges, kink + pinch, kink - pinch])
+    edges = np.sort(edges)
     if np.isinf(sharpness):
         return _hard(edges, order)
     if sharpness <= _MODERATE:

@@ -1,0 +1,181 @@
+"""Least risks over the length of `k` and a free bias, by exact engines (section 12).
+
+A kernel that is locally exponential far out, as softplus is below zero, becomes softmax as its bias grows. Of a
+homogeneous attention, such as ReLU, only the ratio of bias to length matters. One that grows like a power on both sides
+may do best as that power, when both grow together. All others have a minimum that a search over both finds.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._check import LARGEST
+from .._results import Estimate, Result
+from ..attention import AbstractAttention, AbstractKernel
+from ..numerics.arrays import as_arrays
+from ..numerics.quadrature import estimate_from
+from ..tasks import AbstractTask
+from .engines import Correlations
+from .minimisers import softmax_minimum
+from .minimum import Minimum, explained, search_minima
+from .overlaps import aligned
+from .plan import ORDERS, SOFTMAX, is_exact, kinks_at, plan
+from .risk import compiled_profile, population_risk
+
+_BEYOND = (
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+)  # biases at which a kernel may have become softmax, beyond its scores
+_FINITE_LENGTH = 8.0  # of k, at which kernels are compared where softmax does best with one that grows without bound
+_FARTHEST = 9.0  # deviations of a field beyond which it hardly matters
+_STRAIGHT = 1e-3  # departure of log φ from a line, above which a kernel is not tried
+_IS_SOFTMAX = 1e-7  # difference of risks below which a kernel counts as softmax
+_FAR = 1e4  # scores at which powers are read off
+_SAME_POWER = 1e-4
+_SCAN_ORDER = 6  # of panels, right to 10^-7: enough to find where the minimum lies
+_TOLERANCE = 1e-7  # of the angle, where a minimum is flat to double precision
+_STRETCHED = 16.0  # length of (k, bias) at which a limit is checked and reported
+
+
+def free_bias_minima(
+    tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int
+) -> list[Minimum]:
+    """The infimum for each task over the length of `k` and the bias of the attention."""
+    if attention.bias_is_void:
+        return search_minima(tasks, attention.with_free_bias(False), seed)
+    if not all(is_exact(task, attention) for task in tasks):
+        return search_minima(tasks, attention, seed)
+    if not attention.analytic and attention.is_homogeneous:
+        return [_homogeneous_minimum(task, attention) for task in tasks]
+    if not attention.compares_tokens:
+        return search_minima(tasks, attention, seed)
+    return [_kernel_minimum(task, attention, seed) for task in tasks]
+
+
+def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
+    """The lowest of the limits that the kernel has, and of what a search finds if they are not the Bayes risk."""
+    is_optimal = task.spread == 1.0  # for softmax
+    softmax = softmax_minimum(task) if is_optimal else search_minima([task], SOFTMAX, seed)[0]
+    limit = _softmax_limit(task, attention, softmax)
+    if limit is not None and is_optimal:
+        return limit
+    power = power_limit(attention)
+    stretched = None if power is None else _power_minimum(task, attention, power)
+    (searched,) = search_minima([task], attention, seed, nearest=stretched is not None)
+    candidates = [each for each in (limit, stretched, searched) if each is not None]
+    return min(candidates, key=lambda found: float(found.risk))
+
+
+def _softmax_limit(task: AbstractTask, attention: Any, softmax: Minimum) -> Minimum | None:
+    """The risk of softmax, if the attention comes to have it at a large bias; with the overlaps and the bias there.
+
+    Around a bias where `log φ` has the slope `a`, scores shorter by `1/a` have the weights of softmax.
+    """
+    length = float(softmax.overlaps.m_kk) if softmax.attained else _FINITE_LENGTH
+    m_vv, reach = float(softmax.overlaps.m_vv), float(task.relevant_field) + _FARTHEST
+    fields, log_phi = np.linspace(-reach, reach, 65), jax.jit(attention.log_phi)
+    biases = [sign * (abs(length) * reach + size) for size in _BEYOND for sign in (-1.0, 1.0)]
+    slopes = np.asarray(jax.jit(jax.vmap(jax.grad(attention.log_phi)))(np.array(biases)))
+    reference = None
+    for bias, slope in zip(biases, slopes.tolist(), strict=True):
+        if not (math.isfinite(slope) and abs(slope) > 1.0 / LARGEST):
+            continue
+        values = np.asarray(log_phi(bias + length / slope * fields))
+        line = values[fields.size // 2] + length * fields
+        if not np.max(np.abs(values - line)) < _STRAIGHT:
+            continue
+        overlaps, biased = aligned(length / slope, m_vv), attention.with_bias(bias)
+        if reference is None:
+            reference = float(population_risk(task, SOFTMAX, aligned(length, m_vv)))
+        if abs(float(population_risk(task, biased, overlaps)) - reference) < _IS_SOFTMAX:
+            return Minimum(softmax.risk, overlaps, biased, Result.BECOMES_SOFTMAX)
+    return None
+
+
+class PowerKernel(AbstractKernel):
+    """`φ = |χ|^exponent`, with a factor `e^log_ratio` below zero."""
+
+    name: ClassVar[str] = "power"
+    exponent: float = eqx.field(static=True)
+    log_ratio: float = eqx.field(static=True)
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        size = jnp.abs(argument)
+        log_size = jnp.where(size > 0, jnp.log(jnp.where(size > 0, size, 1.0)), -jnp.inf)
+        return self.exponent * log_size + jnp.where(argument < 0, self.log_ratio, 0.0)
+
+
+def power_limit(attention: Any) -> PowerKernel | None:
+    """What a kernel becomes as its scores are stretched without bound, if that is one power on both sides."""
+    sizes = _FAR * np.array([1.0, 2.0, 4.0])
+    above, below = (np.asarray(jax.jit(attention.log_phi)(sign * sizes)) for sign in (1.0, -1.0))
+    if attention.constant > 0 or not np.isfinite([above, below]).all():
+        return None
+    # The corrections of lower powers fall like the inverse of the size, and are removed.
+    near, far = (np.diff(each) / math.log(2.0) for each in (above, below))
+    exponents = [2.0 * each[1] - each[0] for each in (near, far)]
+    ratio = below - above
+    steady = abs(near[1] - near[0]) < _SAME_POWER * abs(exponents[0])
+    if not steady or abs(exponents[0] - exponents[1]) > _SAME_POWER or exponents[0] < _SAME_POWER:
+        return None
+    exponent, log_ratio = (
+        round(float(each), 6) for each in (exponents[0], 2 * ratio[2] - ratio[1])
+    )
+    return PowerKernel(exponent=exponent, log_ratio=log_ratio)
+
+
+def _power_minimum(task: AbstractTask, attention: Any, power: PowerKernel) -> Minimum | None:
+    """The infimum as `k` and the bias grow together; `None` if the risk is lower on the way there."""
+    found = _homogeneous_minimum(task, power)
+    m_kk, m_vv = float(found.overlaps.m_kk), float(found.overlaps.m_vv)
+    overlaps, biased = (
+        aligned(_STRETCHED * m_kk, m_vv),
+        attention.with_bias(_STRETCHED * found.bias),
+    )
+    # The first correction falls like the inverse of the length, so that one place tells from which side it comes.
+    if float(population_risk(task, biased, overlaps)) < float(found.risk) - float(found.risk.error):
+        return None
+    return Minimum(found.risk, overlaps, biased, Result.BECOMES_POWER)
+
+
+def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum:
+    """The minimum over the angle of `(k, bias)`, a vector of length one: a scan, then Brent's method."""
+    from scipy.optimize import minimize_scalar
+
+    def profile(angle: float, order: int) -> Correlations:
+        m_kk, biased = math.cos(angle), attention.with_bias(math.sin(angle))
+        engine = plan(task, biased, 1.0, order=order, kinks=kinks_at(biased, m_kk))
+        return compiled_profile(*as_arrays((engine, task, biased, m_kk)))
+
+    # By the threshold −bias/m_kk, in deviations: as high as a token may reach, and low until all are above it.
+    highest = float(task.relevant_field) + max(
+        6.0, math.sqrt(2.0 * math.log(float(task.length.longest))) + 1.0
+    )
+    thresholds = np.concatenate([-np.geomspace(highest, 0.5, 8), np.arange(0.0, highest, 0.4)])
+    angles = np.sort(np.concatenate([-np.arctan(thresholds), math.pi - np.arctan(thresholds)]))
+    gains = np.array([explained(profile(angle, _SCAN_ORDER)) for angle in angles])
+    best = int(np.argmax(gains))
+    bounds = angles[max(best - 1, 0)], angles[min(best + 1, angles.size - 1)]
+    angle = float(
+        minimize_scalar(
+            lambda angle: -explained(profile(angle, ORDERS[0])),
+            bounds=bounds,
+            method="bounded",
+            options={"xatol": _TOLERANCE},
+        ).x
+    )
+    coarse, fine = (profile(angle, order) for order in ORDERS)
+    variance = float(task.label_variance)
+    risk = estimate_from(variance - explained(coarse), variance - explained(fine))
+    m_vv = float(fine.label / fine.power)
+    biased = attention.with_bias(math.sin(angle))
+    result = Result.CONVERGED if task.spread == 1.0 else Result.ON_MANIFOLD
+    return Minimum(Estimate(risk.value, risk.error), aligned(math.cos(angle), m_vv), biased, result)
