@@ -3,6 +3,8 @@
 from .base import AbstractAttention
 from .catalogue import (
     CATALOGUE,
+    DEFAULT_BIAS,
+    FREE_BIAS,
     ElementwiseRelu,
     EluPlusOne,
     Entmax15,
@@ -19,6 +21,7 @@ from .catalogue import (
     Taylor2,
     TopKSoftmax,
     get_attention,
+    named,
 )
 from .elementwise import AbstractElementwise, Elementwise
 from .general import AbstractGeneral, General
@@ -27,6 +30,8 @@ from .kernel import AbstractKernel, Kernel
 
 __all__ = [
     "CATALOGUE",
+    "DEFAULT_BIAS",
+    "FREE_BIAS",
     "AbstractAttention",
     "AbstractElementwise",
     "AbstractGeneral",
@@ -51,4 +56,5 @@ __all__ = [
     "Taylor2",
     "TopKSoftmax",
     "get_attention",
+    "named",
 ]

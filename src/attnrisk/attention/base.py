@@ -24,8 +24,8 @@ class AbstractAttention(eqx.Module):
 
     Where `free_bias` is set, the bias is tuned together with the overlaps. `analytic` attentions have no kink, as
     cheaper quadrature may count on; `exponential` kernels do best about as sharp as the teacher, where a search looks
-    first; `features` are arguments where it is not smooth. `compares_tokens` if the weight of a token depends on the scores of others;
-    `keys` is the number of key vectors.
+    first; `features` are arguments where it is not smooth. `compares_tokens` if the weight of a token depends on the
+    scores of others; `keys` is the number of key vectors.
     """
 
     name: eqx.AbstractClassVar[str]
@@ -91,7 +91,7 @@ class AbstractAttention(eqx.Module):
     def with_free_bias(self, free: bool = True) -> "AbstractAttention":
         """The same with a bias that is tuned, or with one that is not."""
         copy = object.__new__(type(self))
-        for each in fields(self):  # type: ignore[arg-type]
+        for each in fields(self):
             object.__setattr__(copy, each.name, getattr(self, each.name))
         object.__setattr__(copy, "free_bias", free)
         return copy

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
-from .._check import one_of, whole
+from .._check import Refusal, one_of, real, refuse, whole
 from .base import AbstractAttention, Mask
 from .elementwise import AbstractElementwise
 from .general import AbstractGeneral
@@ -268,6 +268,29 @@ _ENTRIES = (
 CATALOGUE: dict[str, Entry] = {entry.attention.name: entry for entry in _ENTRIES}
 
 
-def get_attention(name: str) -> AbstractAttention:
-    """The attention of the catalogue called `name`."""
-    return CATALOGUE[one_of("attention", name, CATALOGUE)].attention()
+DEFAULT_BIAS, FREE_BIAS = "default", "free"
+
+
+def get_attention(name: str, bias: str | float = DEFAULT_BIAS) -> AbstractAttention:
+    """The attention of the catalogue called `name`.
+
+    Its bias is a number, or `free` to be tuned with the rest; by default it is as in the papers, free for erf and
+    sigmoid and zero for all others.
+    """
+    attention = CATALOGUE[one_of("attention", name, CATALOGUE)].attention()
+    if bias == DEFAULT_BIAS:
+        return attention
+    if bias == FREE_BIAS:
+        return attention.with_free_bias()
+    try:
+        number = real("bias", bias)
+    except Refusal:
+        raise refuse("bias", repr(bias), "a number, free, or default") from None
+    return attention.with_free_bias(False).with_bias(float(number))
+
+
+def named(name: str, bias: str) -> str:
+    """How an attention with a bias of its own is called in tables and figures."""
+    if bias == DEFAULT_BIAS:
+        return name
+    return f"{name}, bias {bias}"

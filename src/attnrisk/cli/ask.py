@@ -69,7 +69,7 @@ def population(args: Any) -> render.Shown:
         {
             "attention": each.attention.name,
             **render.picked(each, "risk", "attained", "overlaps", "result", risk_error="error"),
-            "bias": _free_bias(each.attention),
+            "bias": _bias(each.attention),
             "converged": each.result.converged,
             "bayes_risk": float(bayes),
             "gap": float(each.risk) - float(bayes),
@@ -85,8 +85,9 @@ def population(args: Any) -> render.Shown:
     return render.Shown(fields, [show(render.task_words(task), found, bayes, given is not None)])
 
 
-def _free_bias(attention: AbstractAttention) -> float | None:
-    return float(attention.bias) if attention.free_bias else None
+def _bias(attention: AbstractAttention) -> float | None:
+    """The bias that was tuned or given."""
+    return float(attention.bias) if attention.free_bias or attention.bias else None
 
 
 def _gap(risk: Estimate, bayes: Estimate) -> Estimate:
@@ -109,8 +110,8 @@ def _risk_panel(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: b
         "overlaps" if least.attained else "at the longest tried": render.overlap_words(
             least.overlaps
         ),
-        "bias" if at_overlaps else "tuned bias": render.optional(
-            _free_bias(least.attention), ".8g"
+        "tuned bias" if least.attention.free_bias and not at_overlaps else "bias": render.optional(
+            _bias(least.attention), ".8g"
         ),
     }
     return render.facts(f"{least.attention.name} on the {task}", rows)
@@ -119,21 +120,30 @@ def _risk_panel(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: b
 def _risk_table(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: bool) -> Any:
     from .._results import Result
 
-    marks = {Result.K_DIVERGES: "→ ∞", Result.WEIGHTS_VANISH: "*"}
+    marks = {
+        Result.K_DIVERGES: "→ ∞",
+        Result.WEIGHTS_VANISH: "*",
+        Result.BECOMES_SOFTMAX: "→ softmax",
+        Result.BECOMES_POWER: "→ power",
+    }
 
-    def key_overlap(least: Minimum) -> str:
-        m_kk = float(least.overlaps.m_kk)
-        if least.result == Result.K_DIVERGES:
-            return "→ ∞" if m_kk > 0 else "→ −∞"
-        return f"{m_kk:.6g}" + " *" * (not least.attained)
+    def shown(least: Minimum, number: float | None, *limits: Result) -> str:
+        """The number, or an arrow where it grows without bound."""
+        if number is None:
+            return ""
+        if least.result in limits:
+            return "→ ∞" if number > 0 else "→ −∞"
+        return f"{number:.6g}" + " *" * (least.result == Result.WEIGHTS_VANISH)
 
     rows = [
         (
-            least.attention.name,
+            f"{least.attention.name} {marks[least.result]}"
+            if least.result in (Result.BECOMES_SOFTMAX, Result.BECOMES_POWER)
+            else least.attention.name,
             render.with_error(least.risk, _DIGITS),
             render.significant(_gap(least.risk, bayes), _DIGITS),
-            key_overlap(least),
-            render.optional(_free_bias(least.attention), ".6g") or "",
+            shown(least, float(least.overlaps.m_kk), Result.K_DIVERGES, Result.BECOMES_POWER),
+            shown(least, _bias(least.attention), Result.BECOMES_SOFTMAX, Result.BECOMES_POWER),
         )
         for least in found
     ]

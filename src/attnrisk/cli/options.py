@@ -133,26 +133,36 @@ def _read_task(
     return kind(**given)
 
 
-def _read_attention(word: str) -> AbstractAttention:
+def _read_attention(attention: str, bias: str) -> AbstractAttention:
     from ..attention import get_attention
 
-    return get_attention(word)
+    return get_attention(attention, bias)
+
+
+_BIAS = option(
+    "bias",
+    "Bias of the scores: free (tuned with the rest), or a number; by default as in the papers, "
+    "free for erf and sigmoid, 0 for all others.",
+    "default",
+    "free|NUMBER",
+)
 
 
 def attentions(suited: Callable[[AbstractAttention], bool] = lambda attention: True) -> Options:
     """Several attentions, each once, in the order given; `all` stands for those that are suited."""
     meaning = "A name that `attnrisk attentions` lists, several of them (repeat, or a,b), or all."
 
-    def read(attention: list[str]) -> list[AbstractAttention]:
+    def read(attention: list[str], bias: str) -> list[AbstractAttention]:
         from ..attention import CATALOGUE
 
         names = [name.strip() for word in attention for name in word.split(",")]
-        every = [name for name in CATALOGUE if "all" in names and suited(_read_attention(name))]
+        every = {name: _read_attention(name, bias) for name in CATALOGUE if "all" in names}
+        every = {name: each for name, each in every.items() if suited(each)}
         listed = [one for name in names for one in (every if name == "all" else [name])]
-        return [_read_attention(name) for name in dict.fromkeys(listed)]
+        return [_read_attention(name, bias) for name in dict.fromkeys(listed)]
 
     one = option("attention", meaning, ["softmax"], "NAME", kind=list[str])
-    return _group("attentions", [one], read)
+    return _group("attentions", [one, _BIAS], read)
 
 
 def overlaps(use: str) -> Options:
@@ -239,8 +249,10 @@ def writable_folder(given: str, folder: Path | None = None) -> Path:
     return path
 
 
-ATTENTION = option(
-    "attention", "A name that `attnrisk attentions` lists.", "softmax", "NAME", _read_attention
+ATTENTION = _group(
+    "attention",
+    [option("attention", "A name that `attnrisk attentions` lists.", "softmax", "NAME"), _BIAS],
+    _read_attention,
 )
 ALPHA = number("alpha", "Sequences to learn from, per dimension: α = N/D > 0.", above=0.0)
 DIM = whole("dim", "Dimension D of a token, ≥ 2.", 2, LARGEST)

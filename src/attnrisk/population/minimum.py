@@ -112,7 +112,7 @@ def population_minima(
 def search_minima(
     tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int, nearest: bool = False
 ) -> list[Minimum]:
-    """The same by one search over `k` and, where it is free, the bias; only in the `nearest` range of lengths if asked."""
+    """The same by one search over `k` and, where it is free, the bias; `nearest`: only the first range of lengths."""
     searches = unfinished = [_Search(task, attention, seed, nearest) for task in tasks]
     while unfinished:
         outcomes = map_batch(operator.call, [search.problem() for search in unfinished])

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from .._check import one_of, real, refuse, whole
 from .._results import Estimate, Result, record
 from .._rows import BAYES, FLOOR
-from ..attention import AbstractAttention, get_attention
+from ..attention import DEFAULT_BIAS, AbstractAttention, get_attention, named
 from ..learning import (
     Ridge,
     erm_asymptotics,
@@ -24,7 +24,13 @@ from ..learning import (
 from ..learning.erm import LOG2_POINTS
 from ..learning.scope import learnable, optimisable
 from ..numerics.minimise import BATCH
-from ..population import bayes_risk, elementwise_floor, population_minima, population_minimum
+from ..population import (
+    Minimum,
+    bayes_risk,
+    elementwise_floor,
+    population_minima,
+    population_minimum,
+)
 from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
@@ -131,7 +137,7 @@ class AbstractTaskQuestion(AbstractQuestion):
     @property
     def compiled_with(self) -> tuple[Any, ...]:
         inputs = self.inputs
-        shapes = tuple(inputs.get(name) for name in ("attention", "dim", "log2_points"))
+        shapes = tuple(inputs.get(name) for name in ("attention", "bias", "dim", "log2_points"))
         sizes = (inputs["alpha"], self.length) if "dim" in inputs else ()
         return self.task, parse_lengths(self.length).lengths.size, *shapes, *sizes
 
@@ -140,7 +146,7 @@ class AbstractTaskQuestion(AbstractQuestion):
         assert self.problem is not None
         given = self.inputs
         if "attention" in given:
-            get_attention(given["attention"])
+            get_attention(given["attention"], given["bias"])
         if "alpha" in given:
             real("alpha", given["alpha"], above=0.0)
         if "ridge_k" in given:
@@ -152,14 +158,19 @@ class AbstractTaskQuestion(AbstractQuestion):
 
 @dataclass(frozen=True)
 class AbstractAttentionQuestion(AbstractTaskQuestion):
-    """A question about an attention of the catalogue on a task."""
+    """A question about an attention of the catalogue on a task; `bias` as in `get_attention`."""
 
     attention: str
+    bias: str = field(default=DEFAULT_BIAS, kw_only=True)
 
     @property
     def student(self) -> AbstractAttention:
         """The attention itself."""
-        return get_attention(self.attention)
+        return get_attention(self.attention, self.bias)
+
+    @property
+    def name(self) -> str:
+        return named(self.attention, self.bias)
 
 
 def estimated(risk: Estimate) -> Record:
@@ -201,12 +212,18 @@ class Population(AbstractAttentionQuestion):
     batch: ClassVar[int] = BATCH
 
     def answer(self) -> Record:
-        return record(population_minimum(self.problem, self.student))
+        return _least(population_minimum(self.problem, self.student))
 
     @classmethod
     def answer_all(cls, questions: Sequence[Self]) -> list[Answer]:
         found = population_minima([each.problem for each in questions], questions[0].student)
-        return [record(each) for each in found]
+        return [_least(each) for each in found]
+
+
+def _least(found: Minimum) -> Record:
+    """`bias` is what was asked, `best_bias` what was found."""
+    flat = record(found)
+    return flat | {"best_bias": flat.pop("bias")}
 
 
 def _learned(found: Any) -> Record:

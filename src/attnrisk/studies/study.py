@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from .._check import Refusal, one_of, real, refuse
+from ..attention import DEFAULT_BIAS, FREE_BIAS
 from ..tasks import parse_lengths
 from .questions import QUESTIONS, AbstractTaskQuestion
 from .store import Row
@@ -82,6 +83,11 @@ def _word(name: str, value: Any) -> str:
     return value
 
 
+def _bias(name: str, value: Any) -> str:
+    """`free`, `default`, or a number in one spelling."""
+    return value if value in (DEFAULT_BIAS, FREE_BIAS) else repr(_number(name, value))
+
+
 def _law(name: str, value: Any) -> str:
     """A law of the length in the one spelling that keeps all digits of its probabilities."""
     law = parse_lengths(str(value))
@@ -112,6 +118,7 @@ class Study(BaseModel):
     noise: Annotated[Numbers, _axis("noise", _number)] = (0.0,)
     spread: Annotated[Numbers, _axis("spread", _number)] = (1.0,)
     attention: Annotated[Words | None, _axis("attention", _word)] = None
+    bias: Annotated[Words | None, _axis("bias", _bias)] = None
     alpha: Annotated[Numbers | None, _axis("alpha", _number)] = None
     ridge_k: Annotated[Numbers | None, _axis("ridge_k", _number)] = None
     ridge_v: Annotated[Numbers | None, _axis("ridge_v", _number)] = None
@@ -162,6 +169,7 @@ class Study(BaseModel):
         """The values of each axis along which the grid extends."""
         named = {name: getattr(self, name) for name in _axes_of(self.question)}
         named |= {"seed": self.seed or (0,)} if "seed" in named else {}
+        named |= {"bias": self.bias or (DEFAULT_BIAS,)} if "bias" in named else {}
         return {name: values for name, values in named.items() if values is not None}
 
     @property
@@ -189,7 +197,7 @@ class Study(BaseModel):
 
 
 AXES = tuple(name for name in Study.model_fields if name != "question")
-_MAY_LACK = ("ridge_v", "seed")
+_MAY_LACK = ("bias", "ridge_v", "seed")
 
 
 def _axes_of(question: str) -> list[str]:

@@ -56,7 +56,7 @@ def _row(name: str, found: Record, bayes: Record) -> Row:
         bayes_error=bayes["risk_error"],
         excess=found["risk"] - bayes["risk"],
         m_kk=found.get("m_kk"),
-        bias=found.get("bias"),
+        bias=found.get("best_bias"),
     )
 
 

@@ -32,7 +32,7 @@ def sequence(ask: Ask) -> list[Row]:
     fields[needle] += NU**0.5
     weights = {}
     for asked, best in zip(questions(), ask(questions()), strict=True):
-        attention = asked.student.with_bias(best["bias"])
+        attention = asked.student.with_bias(best["best_bias"])
         weights[asked.attention] = np.asarray(attention(best["m_kk"] * fields)) * best["m_vv"]
     return [
         Row(
