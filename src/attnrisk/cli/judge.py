@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from ..studies.judge import Point, Row, Standing, Verdict
 
 _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
+_SURVIVAL = {
+    "exponential": "found by an exponential tail",
+    "threshold": "found by a threshold",
+    "neither": "lost: it has neither an exponential tail nor a threshold",
+    "unknown": "not followed to long sequences, where its risk would come from random points",
+}
 
 
 @command(
@@ -60,9 +66,15 @@ def judge(args: Any) -> render.Shown:
     if args.all:
         standings = judging.league(progress=args.progress)
         fields = {"rows": [_standing_fields(standing) for standing in standings]}
-        columns = "attention", "family", "growth", "gap"
+        columns = "attention", "family", "growth", "gap", "gap with a free bias"
         rows = [
-            (it.name, it.traits.family, it.traits.growth, render.with_error(it.gap, _DIGITS))
+            (
+                it.name,
+                it.traits.family,
+                it.traits.growth,
+                render.significant(it.gap, _DIGITS),
+                render.significant(it.gap_with_bias, _DIGITS),
+            )
             for it in standings
         ]
         title = "Mean gap to Bayes with infinite data"
@@ -138,7 +150,12 @@ def _fields(verdict: Verdict, files: list[str]) -> dict[str, Any]:
     cost = {"cost_of_lengths": "cost", "cost_of_lengths_error": "cost_error"}
     return {
         **_standing_fields(verdict),
-        "haystacks": [_row_fields(row) for row in verdict.haystacks],
+        "haystacks": _rows_fields(verdict.haystacks, verdict.biased_haystacks),
+        "survival": verdict.survival,
+        "worth": {
+            "normalisation": verdict.worth_of_normalisation,
+            "bias": float(verdict.worth_of_bias),
+        },
         "lengths": {
             "fixed": _row_fields(verdict.fixed),
             "varied": _row_fields(verdict.varied),
@@ -155,10 +172,19 @@ def _fields(verdict: Verdict, files: list[str]) -> dict[str, Any]:
 
 def _standing_fields(standing: Standing | Verdict) -> dict[str, Any]:
     return {
-        **render.picked(standing, "name", "gap", name="attention"),
+        **render.picked(standing, "name", "gap", "gap_with_bias", name="attention"),
         **render.picked(standing.traits, "family", "normalised", "growth"),
-        "rows": [_row_fields(row) for row in standing.rows],
+        "rows": _rows_fields(standing.rows, standing.biased_rows),
     }
+
+
+def _rows_fields(rows: Sequence[Row], biased: Sequence[Row]) -> list[dict[str, Any]]:
+    """Of each task, the least risk as the attention is, and with a free bias."""
+    return [
+        _row_fields(row)
+        | render.picked(fair, "risk", "gap", risk="risk_with_bias", gap="gap_with_bias")
+        for row, fair in zip(rows, biased, strict=True)
+    ]
 
 
 def _row_fields(row: Row) -> dict[str, Any]:
@@ -172,10 +198,21 @@ def _parts(verdict: Verdict) -> tuple[list[RenderableType], list[RenderableType]
 
     exact: list[RenderableType] = [
         Text.assemble((verdict.name, "bold"), f": {verdict.traits.words}\n"),
-        _rows_table("Least risk with infinite data", verdict.rows),
-        Text(f"Mean gap to Bayes over these tasks: {render.with_error(verdict.gap, _DIGITS)}\n"),
-        _rows_table("Longer and longer haystacks, ν = 4 log L", verdict.haystacks),
-        Text(f"Over these lengths the gap {_changes(verdict.growth)}.\n"),
+        _rows_table("Least risk with infinite data", verdict.rows, verdict.biased_rows),
+        Text(
+            f"Mean gap to Bayes over these tasks: {render.with_error(verdict.gap, _DIGITS)}; "
+            f"with a free bias {render.with_error(verdict.gap_with_bias, _DIGITS)}.\n"
+            f"Normalisation is worth {verdict.worth_of_normalisation:.4f} (best element-wise attention less Bayes, "
+            f"ν = {verdict.fixed.nu:g}, L = {verdict.fixed.length}), the bias "
+            f"{render.significant(verdict.worth_of_bias, _DIGITS)} (of the mean gap).\n"
+        ),
+        _rows_table(
+            "Longer and longer haystacks, ν = 4 log L", verdict.haystacks, verdict.biased_haystacks
+        ),
+        Text(
+            f"Over these lengths the gap {_changes(verdict.growth)}. With its best bias the needle is "
+            f"{_SURVIVAL[verdict.survival]}.\n"
+        ),
         _rows_table("Ten tokens, always or on average", (verdict.fixed, verdict.varied)),
         Text(f"When lengths vary, the gap {_changes(verdict.cost_of_lengths)}.\n"),
     ]
@@ -194,21 +231,23 @@ def _changes(change: Estimate) -> str:
     return f"{'grows' if float(change) > 0 else 'shrinks'} by {abs(float(change)):.3g}"
 
 
-def _rows_table(title: str, rows: Sequence[Row]) -> RenderableType:
+def _rows_table(title: str, rows: Sequence[Row], biased: Sequence[Row] = ()) -> RenderableType:
     cells = [
-        (
+        [
             row.task,
             f"{row.nu:.4g}",
             row.length,
             render.with_error(row.risk, _DIGITS) + " *" * (not row.attained),
             render.significant(row.bayes, _DIGITS),
             render.significant(row.gap, _DIGITS),
-        )
+        ]
         for row in rows
     ]
-    limits = any(not row.attained for row in rows)
-    notes = ["* infimum, not attained: |k| or |v| grows without bound"] * limits
-    return render.table(title, ("task", "ν", "L", "risk", "Bayes", "gap"), cells, notes)
+    for cell, row in zip(cells, biased, strict=False):
+        cell.append(render.significant(row.gap, _DIGITS) + " *" * (not row.attained))
+    columns = ["task", "ν", "L", "risk", "Bayes", "gap", *["gap, free bias"] * bool(biased)]
+    limits = {row.result for row in (*rows, *biased) if not row.attained}
+    return render.table(title, columns, cells, [f"* {limit}" for limit in sorted(limits)])
 
 
 def _curves_table(points: Sequence[Point]) -> RenderableType:

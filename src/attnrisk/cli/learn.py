@@ -25,7 +25,7 @@ _RIVAL = ("start", "result", "objective", "train_error", "overlaps")
     "empirical risk minimisation",
     options.ALPHA,
     options.task(spread=False),
-    options.attentions(lambda attention: attention.is_scale_sensitive),
+    options.attentions(lambda attention: attention.is_scale_sensitive, learned=True),
     options.ridge(None),
     options.flag("tune", "Take the ridges of least test risk, in place of given ones."),
 )
@@ -184,7 +184,7 @@ def optimal(args: Any) -> render.Shown:
     "drawing the data",
     options.SIZE,
     options.task(),
-    options.ATTENTION,
+    options.LEARNER,
     options.ridge("1"),
     options.seed("another dataset"),
     options.whole(

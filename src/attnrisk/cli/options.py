@@ -146,9 +146,18 @@ _BIAS = option(
     "default",
     "free|NUMBER",
 )
+_FIXED_BIAS = option("bias", "Bias of the scores, which is not learned; 0 if not given.", "default")
 
 
-def attentions(suited: Callable[[AbstractAttention], bool] = lambda attention: True) -> Options:
+def _read_learner(attention: str, bias: str) -> AbstractAttention:
+    if bias == "free":
+        raise refuse("bias", "free", "a number: from finite data a bias is not learned")
+    return _read_attention(attention, bias)
+
+
+def attentions(
+    suited: Callable[[AbstractAttention], bool] = lambda attention: True, learned: bool = False
+) -> Options:
     """Several attentions, each once, in the order given; `all` stands for those that are suited."""
     meaning = "A name that `attnrisk attentions` lists, several of them (repeat, or a,b), or all."
 
@@ -156,13 +165,14 @@ def attentions(suited: Callable[[AbstractAttention], bool] = lambda attention: T
         from ..attention import CATALOGUE
 
         names = [name.strip() for word in attention for name in word.split(",")]
-        every = {name: _read_attention(name, bias) for name in CATALOGUE if "all" in names}
+        every = {name: read_one(name, bias) for name in CATALOGUE if "all" in names}
         every = {name: each for name, each in every.items() if suited(each)}
         listed = [one for name in names for one in (every if name == "all" else [name])]
-        return [_read_attention(name, bias) for name in dict.fromkeys(listed)]
+        return [read_one(name, bias) for name in dict.fromkeys(listed)]
 
+    read_one = _read_learner if learned else _read_attention
     one = option("attention", meaning, ["softmax"], "NAME", kind=list[str])
-    return _group("attentions", [one, _BIAS], read)
+    return _group("attentions", [one, _FIXED_BIAS if learned else _BIAS], read)
 
 
 def overlaps(use: str) -> Options:
@@ -249,11 +259,9 @@ def writable_folder(given: str, folder: Path | None = None) -> Path:
     return path
 
 
-ATTENTION = _group(
-    "attention",
-    [option("attention", "A name that `attnrisk attentions` lists.", "softmax", "NAME"), _BIAS],
-    _read_attention,
-)
+_NAME = option("attention", "A name that `attnrisk attentions` lists.", "softmax", "NAME")
+ATTENTION = _group("attention", [_NAME, _BIAS], _read_attention)
+LEARNER = _group("attention", [_NAME, _FIXED_BIAS], _read_learner)
 ALPHA = number("alpha", "Sequences to learn from, per dimension: α = N/D > 0.", above=0.0)
 DIM = whole("dim", "Dimension D of a token, ≥ 2.", 2, LARGEST)
 SIZE = _group("size", [ALPHA, DIM], _read_size)

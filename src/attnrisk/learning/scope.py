@@ -81,6 +81,7 @@ def learner(attention: AbstractAttention) -> AbstractAttention:
         return attention
     allowed = (
         "one that depends on the scale of its scores: for this one the empirical risk has no minimum, since a ridge "
-        "shrinks k without limit and the loss stays"
+        "shrinks k without limit and the loss stays; with a fixed bias other than 0 it has one (a free bias would "
+        "need a ridge of its own)"
     )
     raise refuse("attention", attention.name, allowed)

@@ -140,7 +140,8 @@ def _power_minimum(task: AbstractTask, attention: Any, power: PowerKernel) -> Mi
         aligned(_STRETCHED * m_kk, m_vv),
         attention.with_bias(_STRETCHED * found.bias),
     )
-    # The first correction falls like the inverse of the length, so that one place tells from which side it comes.
+    # The first correction is a shift of the bias, which at the minimum changes nothing; the next falls like the inverse
+    # square of the length, so that one place tells from which side the limit is approached.
     if float(population_risk(task, biased, overlaps)) < float(found.risk) - float(found.risk.error):
         return None
     return Minimum(found.risk, overlaps, biased, Result.BECOMES_POWER)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from .._check import one_of, real, refuse, whole
 from .._results import Estimate, Result, record
 from .._rows import BAYES, FLOOR
-from ..attention import DEFAULT_BIAS, AbstractAttention, get_attention, named
+from ..attention import DEFAULT_BIAS, FREE_BIAS, AbstractAttention, get_attention, named
 from ..learning import (
     Ridge,
     erm_asymptotics,
@@ -145,8 +145,8 @@ class AbstractTaskQuestion(AbstractQuestion):
         """Refuse inputs that are not allowed, before anything is computed."""
         assert self.problem is not None
         given = self.inputs
-        if "attention" in given:
-            get_attention(given["attention"], given["bias"])
+        if isinstance(self, AbstractAttentionQuestion):
+            assert self.student is not None
         if "alpha" in given:
             real("alpha", given["alpha"], above=0.0)
         if "ridge_k" in given:
@@ -158,7 +158,9 @@ class AbstractTaskQuestion(AbstractQuestion):
 
 @dataclass(frozen=True)
 class AbstractAttentionQuestion(AbstractTaskQuestion):
-    """A question about an attention of the catalogue on a task; `bias` as in `get_attention`."""
+    """A question about an attention of the catalogue on a task; `bias` as in `get_attention`, if it `tunes_bias`."""
+
+    tunes_bias: ClassVar[bool] = False
 
     attention: str
     bias: str = field(default=DEFAULT_BIAS, kw_only=True)
@@ -166,6 +168,8 @@ class AbstractAttentionQuestion(AbstractTaskQuestion):
     @property
     def student(self) -> AbstractAttention:
         """The attention itself."""
+        if self.bias == FREE_BIAS and not self.tunes_bias:
+            raise refuse("bias", "free", f"a number where the question is {self.kind}")
         return get_attention(self.attention, self.bias)
 
     @property
@@ -207,6 +211,7 @@ class Floor(AbstractTaskQuestion):
 class Population(AbstractAttentionQuestion):
     """The least risk of an attention with infinite data."""
 
+    tunes_bias: ClassVar[bool] = True
     kind: ClassVar[str] = "population"
     package: ClassVar[str] = "population"
     batch: ClassVar[int] = BATCH

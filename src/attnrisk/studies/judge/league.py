@@ -1,4 +1,4 @@
-"""The league: the catalogue, by the mean gap to the Bayes risk with infinite data."""
+"""The league: the catalogue, by the mean gap to the Bayes risk with infinite data, every attention with its bias."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,25 +7,32 @@ from ..._check import of_type, one_of, refuse, shown
 from ..._results import Estimate
 from ...attention import CATALOGUE, get_attention
 from ..execute import Ask, Progress, Session
-from ..questions import AbstractQuestion, Bayes, Population
-from .tasks import GRID, Row, mean_gap, rows_of
+from ..questions import AbstractQuestion, Bayes
+from .tasks import GRID, Row, asked_of, mean_gap, rows_of
 from .traits import Traits, traits
 
 
 @dataclass(frozen=True)
 class Standing:
-    """An attention, and its mean gap to Bayes over `rows`, those of `judge`."""
+    """An attention, and its mean gap to Bayes over `rows`, those of `judge`; `biased_rows` have a free bias."""
 
     name: str
     traits: Traits
     gap: Estimate
     rows: tuple[Row, ...]
+    gap_with_bias: Estimate
+    biased_rows: tuple[Row, ...]
 
 
 def questions(names: Iterable[str], places: Sequence[Bayes]) -> list[AbstractQuestion]:
     """What the league asks."""
-    minima = [Population(at.task, at.nu, at.length, name) for name in names for at in places]
-    return [*minima, *places]
+    minima = [
+        question
+        for name in names
+        for biased in (False, True)
+        for question in asked_of(name, places, biased)
+    ]
+    return [*dict.fromkeys(minima), *places]
 
 
 def league(
@@ -34,7 +41,10 @@ def league(
     places: Sequence[Bayes] = GRID,
     ask: Ask | None = None,
 ) -> list[Standing]:
-    """The attentions of the catalogue, best first; `ask` computes the risks, by default in threads."""
+    """The attentions of the catalogue, the smallest gap with a free bias first.
+
+    `ask` computes the risks, by default in threads.
+    """
     try:
         names = list(dict.fromkeys(one_of("names", name, CATALOGUE) for name in names))
     except TypeError:
@@ -48,6 +58,7 @@ def league(
     ask(questions(names, places))
     table = []
     for name in names:
-        rows = rows_of(name, places, ask)
-        table.append(Standing(name, traits(get_attention(name)), mean_gap(rows), rows))
-    return sorted(table, key=lambda standing: float(standing.gap))
+        plain, biased = (rows_of(name, places, ask, biased) for biased in (False, True))
+        found = traits(get_attention(name))
+        table.append(Standing(name, found, mean_gap(plain), plain, mean_gap(biased), biased))
+    return sorted(table, key=lambda standing: float(standing.gap_with_bias))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import log
 from statistics import fmean
 
-from ..._results import ErrorKind, Estimate
-from ...attention import AbstractAttention
+from ..._results import ErrorKind, Estimate, Result
+from ...attention import DEFAULT_BIAS, FREE_BIAS, AbstractAttention, get_attention
 from ...population import bayes_risk, population_minima
 from ...population.plan import is_exact
 from ..execute import Ask
@@ -40,7 +40,12 @@ class Row:
     length: str
     risk: Estimate
     bayes: Estimate
-    attained: bool
+    result: Result
+
+    @property
+    def attained(self) -> bool:
+        """Whether finite vectors have this risk."""
+        return not self.result.is_infimum
 
     @property
     def gap(self) -> Estimate:
@@ -60,17 +65,30 @@ def answer(attention: AbstractAttention, places: Iterable[Bayes]) -> dict[Bayes,
     places = list(dict.fromkeys(places))
     found = population_minima([place.problem for place in places], attention)
     return {
-        at: Row(at.task, at.nu, at.length, each.risk, bayes_risk(at.problem), each.attained)
+        at: Row(at.task, at.nu, at.length, each.risk, bayes_risk(at.problem), each.result)
         for at, each in zip(places, found, strict=True)
     }
 
 
-def rows_of(name: str, places: Sequence[Bayes], ask: Ask) -> tuple[Row, ...]:
-    """The same for an attention of the catalogue, through `ask`."""
-    asked = [Population(each.task, each.nu, each.length, name) for each in places]
+def has_tunable_bias(attention: AbstractAttention) -> bool:
+    """Whether a free bias would be new to it and change something."""
+    return not attention.free_bias and not attention.bias_is_void
+
+
+def asked_of(name: str, places: Sequence[Bayes], biased: bool) -> list[Population]:
+    """The least risks of an attention of the catalogue, as it is, or with a free bias where that changes something."""
+    free = biased and has_tunable_bias(get_attention(name))
+    bias = FREE_BIAS if free else DEFAULT_BIAS
+    return [Population(each.task, each.nu, each.length, name, bias=bias) for each in places]
+
+
+def rows_of(name: str, places: Sequence[Bayes], ask: Ask, biased: bool) -> tuple[Row, ...]:
+    """Their answers, through `ask`."""
+    asked = asked_of(name, places, biased)
     return tuple(
         Row(
-            **{column: found[column] for column in ("task", "nu", "length", "attained")},
+            **{column: found[column] for column in ("task", "nu", "length")},
+            result=Result(found["result"]),
             risk=Estimate(found["risk"], found["risk_error"], _kind(question)),
             bayes=Estimate(bayes["risk"], bayes["risk_error"]),
         )

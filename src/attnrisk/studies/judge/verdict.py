@@ -10,15 +10,25 @@ from typing import Any
 import jax
 
 from ..._results import Estimate
-from ...attention import AbstractAttention, Elementwise
+from ...attention import AbstractAttention
 from ...flow import Basins, basins
-from ...population import elementwise_floor, population_minimum
+from ...population import elementwise_floor
 from ...population.plan import is_exact
 from ..execute import Progress, in_threads
 from .curves import REFERENCES, Point, curve
 from .family import LIMIT, overflows, recognise
-from .paragraph import paragraph
-from .tasks import FIXED, GRID, VARIED, WORKBENCH, Row, answer, haystacks, mean_gap
+from .paragraph import paragraph, survival
+from .tasks import (
+    FIXED,
+    GRID,
+    VARIED,
+    WORKBENCH,
+    Row,
+    answer,
+    has_tunable_bias,
+    haystacks,
+    mean_gap,
+)
 from .traits import Traits, traits
 
 _TASK, _FIXED = WORKBENCH.problem, FIXED.problem
@@ -43,23 +53,26 @@ _CUT = "It is not a number for large scores, of size 300 and more, which were cu
 class Verdict:
     """What `judge` found.
 
-    `gap` is the mean over `rows` of what the attention loses to Bayes with infinite data. `haystacks` are longer and
-    longer sequences whose signal grows with them (`ν = 4 log L`); `fixed` and `varied` have ten tokens, always or on
-    average. `floors` are what no element-wise attention can beat, on `fixed` and in the last haystack, and `with_bias`
-    is the risk on `fixed` of an element-wise attention if it were given a free bias. `curves` are learning curves, also
-    those of softmax and linear, and `flow` tells where gradient flow goes from small starts; each is `None` where the
-    attention allows no answer, and `notes` say why.
+    `gap` is the mean over `rows` of what the attention loses to Bayes with infinite data, as it is; `gap_with_bias` is
+    the same with a free bias, over `biased_rows`, and the fair number to compare attentions by. `haystacks` and
+    `biased_haystacks` are longer and longer sequences whose signal grows with them (`ν = 4 log L`); `fixed` and
+    `varied` have ten tokens, always or on average. `floors` are what no element-wise attention can beat, on `fixed` and
+    in the last haystack. `curves` are learning curves, also those of softmax and linear, and `flow` tells where
+    gradient flow goes from small starts; each is `None` where the attention allows no answer, and `notes` say why.
     """
 
     name: str
     traits: Traits
     gap: Estimate
     rows: tuple[Row, ...]
+    gap_with_bias: Estimate
+    biased_rows: tuple[Row, ...]
     haystacks: tuple[Row, ...]
+    biased_haystacks: tuple[Row, ...]
     fixed: Row
+    biased_fixed: Row
     varied: Row
     floors: tuple[float, float]
-    with_bias: Estimate | None
     curves: tuple[Point, ...] | None
     flow: Basins | None
     notes: tuple[str, ...]
@@ -80,17 +93,26 @@ class Verdict:
         return self.haystacks[-1].gap - self.haystacks[0].gap
 
     @property
+    def worth_of_normalisation(self) -> float:
+        """What the best element-wise attention loses to Bayes on `fixed`."""
+        return self.floors[0] - float(self.fixed.bayes)
+
+    @property
+    def worth_of_bias(self) -> Estimate:
+        """What a free bias recovers of the mean gap to Bayes."""
+        return self.gap - self.gap_with_bias
+
+    @property
+    def survival(self) -> str:
+        """By what the needle is found in a long haystack, with the best bias (section 12)."""
+        return survival(self.biased_haystacks)
+
+    @property
     def paragraph(self) -> str:
         """What this attention lacks, in words and numbers."""
-        return paragraph(
-            self.traits,
-            self.gap,
-            self.fixed,
-            self.haystacks[-1],
-            self.floors,
-            self.with_bias,
-            self.cost_of_lengths,
-        )
+        gaps, fixed = (self.gap, self.gap_with_bias), (self.fixed, self.biased_fixed)
+        longest, cost = self.biased_haystacks[-1], self.cost_of_lengths
+        return paragraph(self.traits, gaps, fixed, longest, self.survival, self.floors, cost)
 
 
 def judge(
@@ -126,8 +148,12 @@ def _judge(
     exact: dict[str, Callable[[], Any]] = {
         "spiked task": partial(answer, student, planted),
         "max task": partial(answer, student, selected),
-        "bias": partial(_with_bias, student),
     }
+    tunable = has_tunable_bias(student) and is_exact(_FIXED, student)
+    if tunable:
+        biased = student.with_free_bias()
+        exact["spiked task, free bias"] = partial(answer, biased, planted)
+        exact["max task, free bias"] = partial(answer, biased, selected)
     later: dict[str, Callable[[], Any]] = {"gradient flow": partial(_flow, student, found)}
     learners = {**REFERENCES, label: student} if found.slope == "fine" else {}
     later |= {f"learning, {key}": partial(curve, _TASK, it, key) for key, it in learners.items()}
@@ -140,17 +166,22 @@ def _judge(
                 progress(part, len(done), len(exact) + len(later))
 
     work(exact)
-    rows = done["spiked task"] | done["max task"]
+    rows = biased_rows = done["spiked task"] | done["max task"]
+    if tunable:
+        biased_rows = done["spiked task, free bias"] | done["max task, free bias"]
     verdict = Verdict(
         name=label,
         traits=found,
         gap=mean_gap([rows[place] for place in GRID]),
         rows=tuple(rows[place] for place in GRID),
+        gap_with_bias=mean_gap([biased_rows[place] for place in GRID]),
+        biased_rows=tuple(biased_rows[place] for place in GRID),
         haystacks=tuple(rows[place] for place in deep),
+        biased_haystacks=tuple(biased_rows[place] for place in deep),
         fixed=rows[FIXED],
+        biased_fixed=biased_rows[FIXED],
         varied=rows[VARIED],
         floors=(float(elementwise_floor(_FIXED)), float(elementwise_floor(deep[-1].problem))),
-        with_bias=done["bias"],
         curves=None,
         flow=None,
         notes=_notes(student, found, overflows(attention)),
@@ -188,11 +219,3 @@ def _flow(attention: AbstractAttention, found: Traits) -> Basins | None:
     if found.slope in _NO_GRADIENT or not is_exact(_TASK, attention):
         return None
     return basins(_TASK, attention, jax.random.key(0), _STARTS, _SIZE)
-
-
-def _with_bias(attention: Any) -> Estimate | None:
-    """The least risk on `FIXED` with a bias, of an element-wise attention that has none."""
-    if attention.family != "element-wise" or attention.free_bias:
-        return None
-    biased = Elementwise(attention.weight, free_bias=True, features=attention.features)
-    return population_minimum(_FIXED, biased).risk
