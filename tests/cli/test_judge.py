@@ -13,8 +13,8 @@ from attnrisk.studies.judge import Point, Row, Standing, Traits, Verdict
 LINEAR = Traits("element-wise", False, 0.0, "linear", "fine")
 
 
-def row(task="spiked", nu=5.0, length="10", attained=True):
-    return Row(task, nu, length, ar.Estimate(0.6, 1e-12), ar.Estimate(0.35, 1e-13), attained)
+def row(task="spiked", nu=5.0, length="10", result=ar.Result.CONVERGED, risk=0.6):
+    return Row(task, nu, length, ar.Estimate(risk, 1e-12), ar.Estimate(0.35, 1e-13), result)
 
 
 def verdict(name, **changes):
@@ -23,12 +23,15 @@ def verdict(name, **changes):
         "name": name,
         "traits": LINEAR,
         "gap": ar.Estimate(0.25, 1e-12),
-        "rows": (row(), row("max", 2.0, "3", attained=False)),
+        "rows": (row(), row("max", 2.0, "3", ar.Result.K_DIVERGES)),
+        "gap_with_bias": ar.Estimate(0.15, 1e-12),
+        "biased_rows": (row(risk=0.5), row("max", 2.0, "3", risk=0.5)),
         "haystacks": (row(nu=9.21), row(nu=55.3, length="1000000")),
+        "biased_haystacks": (row(nu=9.21), row(nu=55.3, length="1000000", risk=0.4)),
         "fixed": row(),
+        "biased_fixed": row(risk=0.5),
         "varied": row(length="2:0.5,18:0.5"),
         "floors": (0.45, 0.04),
-        "with_bias": None,
         "curves": (
             Point("softmax", 1.0, ar.Estimate(0.7, 0.01), "converged", None),
             Point(
@@ -78,7 +81,9 @@ def test_json(run, judged, folder):
     assert judged[0].__name__ == "softmax"
     warned = fields | {"learning": fields["learning"][1:]}
     json_fields.check(json_fields.KNOWN["judge linear"], warned)
-    assert fields["gap"] == 0.25
+    assert (fields["gap"], fields["gap_with_bias"]) == (0.25, 0.15)
+    assert fields["worth"] == {"normalisation": pytest.approx(0.1), "bias": pytest.approx(0.1)}
+    assert fields["survival"] == "threshold"
     assert fields["attention"] == "mine_to_judge:attention"
     assert (fields["family"], fields["growth"], fields["normalised"]) == (
         "element-wise",
@@ -86,6 +91,7 @@ def test_json(run, judged, folder):
         False,
     )
     assert [row["gap"] for row in fields["rows"]] == [0.25, 0.25]
+    assert [row["gap_with_bias"] for row in fields["rows"]] == pytest.approx([0.15, 0.15])
     assert [row["attained"] for row in fields["rows"]] == [True, False]
     assert fields["lengths"]["cost"] == 0.0
     assert [point["converged"] for point in fields["learning"]] == [True, False]
@@ -105,6 +111,8 @@ def test_tables_and_words(run, judged):
     assert judged == ["linear"]
     assert "linear: element-wise, no token sees another" in ran.out
     assert "infimum, not attained" in ran.out
+    assert "found by a threshold" in ran.out
+    assert "recovers 0.1 of the 0.25" in " ".join(ran.out.split())
     assert "! 0.90 ± 0.01 *" in ran.out  # neither converged nor to be trusted
     assert "! NOT CONVERGED" in ran.out
     assert "* the values are approximate" in ran.out
@@ -152,13 +160,14 @@ def test_what_a_module_prints_is_no_part_of_the_answer(run, judged, folder):
 
 
 def test_the_league(run, monkeypatch):
-    table = [Standing("linear", LINEAR, ar.Estimate(0.25, 1e-12), (row(),))]
+    gaps = ar.Estimate(0.25, 1e-12), ar.Estimate(0.125, 1e-12)
+    table = [Standing("linear", LINEAR, gaps[0], (row(),), gaps[1], (row(),))]
     monkeypatch.setattr(room, "league", lambda progress=None: table)
     fields = json.loads(run("judge", "--all", "--json").out)
     json_fields.check(json_fields.KNOWN["judge --all"], fields)
     assert [standing["attention"] for standing in fields["rows"]] == ["linear"]
     assert fields["rows"][0]["gap"] == 0.25
-    assert "0.250000 ± 1e-12" in run("judge", "--all").out
+    assert all(shown in run("judge", "--all").out for shown in ("0.250000", "0.125000"))
 
 
 REFUSED = {

@@ -18,11 +18,14 @@ ROWS = {
 
 def shown(standing):
     """A row as the page has it."""
-    worst = max(standing.rows, key=lambda row: float(row.gap))
-    traits, gaps = standing.traits, (abs(float(standing.gap)), abs(float(worst.gap)))
-    where = f"{worst.task}, ν = {worst.nu:g}, L = {worst.length}" if gaps[0] > 1e-6 else ""
+    worst = max(standing.biased_rows, key=lambda row: float(row.gap))
+    fair, plain, largest = (
+        abs(float(gap)) for gap in (standing.gap_with_bias, standing.gap, worst.gap)
+    )
+    where = f"{worst.task}, ν = {worst.nu:g}, L = {worst.length}" if fair > 1e-6 else ""
+    traits = standing.traits
     said = traits.family, "yes" if traits.normalised else "no", traits.growth
-    return [*said, *(f"{gap:.4f}" for gap in gaps), where]
+    return [*said, *(f"{gap:.4f}" for gap in (fair, plain, largest)), where]
 
 
 def test_everyone_is_there_and_in_order():

@@ -15,8 +15,8 @@ from problems import some_slow
 import attnrisk as ar
 from attnrisk.studies.judge import Verdict, league, normalised, recognise
 from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
-from attnrisk.studies.judge.paragraph import is_none, paragraph
-from attnrisk.studies.judge.tasks import FIXED, GRID, Row, answer, mean_gap
+from attnrisk.studies.judge.paragraph import is_none, paragraph, survival
+from attnrisk.studies.judge.tasks import FIXED, GRID, Row, answer, haystacks, mean_gap
 from attnrisk.studies.judge.traits import traits
 from attnrisk.studies.judge.verdict import _notes
 from attnrisk.studies.questions import Bayes
@@ -274,24 +274,51 @@ def test_what_is_a_module_of_ours_is_checked_too():
 def words(name):
     """The paragraph, as if it were judged by one task."""
     student, task = ar.get_attention(name), FIXED.problem
-    (row,) = answer(student, [FIXED]).values()
-    floor = float(ar.elementwise_floor(task))
-    cost = ar.Estimate(0.1, 0.0)
-    return paragraph(traits(student), row.gap, row, row, (floor, floor), None, cost)
+    deep = haystacks(student)[-1]
+    rows, biased = (answer(it, [FIXED, deep]) for it in (student, ar.get_attention(name, "free")))
+    floor, found = float(ar.elementwise_floor(task)), survival([biased[FIXED], biased[deep]])
+    gaps, fixed = (rows[FIXED].gap, biased[FIXED].gap), (rows[FIXED], biased[FIXED])
+    cost = ar.Estimate(0.1, 0.0) if name == "relu" else ar.Estimate(0.0, 0.0)
+    return found, paragraph(traits(student), gaps, fixed, biased[deep], found, (floor, floor), cost)
 
 
 def test_the_paragraph_names_what_is_lacking():
-    linear, erf, softmax, softplus = map(words, ("linear", "erf", "softmax", "softplus"))
-    assert "lacks normalisation" in linear
-    assert "lacks exponential growth" in linear
-    assert f"{0.620690 - 0.457319:.4f} more" in linear  # section 9, less the floor
-    assert "lacks normalisation" in erf
-    assert "exponential" not in erf
-    assert "0.4573" in erf  # the floor
-    assert softmax.startswith("It lacks nothing")
-    assert softplus.startswith("It lacks exponential growth")
-    assert "linearly" in softplus
-    assert "lacks normalisation" not in softplus
+    found, said = words("linear")
+    assert found == "neither"
+    assert "lacks normalisation" in said
+    assert "lacks a bias" not in said
+    assert f"{0.620690 - 0.457319:.4f} more" in said  # section 9, less the floor
+    found, said = words("erf")
+    assert found == "threshold"
+    assert "lacks normalisation" in said
+    assert "0.4573" in said  # the floor
+    assert words("softmax") == ("exponential", words("softmax")[1])
+    assert words("softmax")[1].startswith("It lacks nothing")
+    found, said = words("softplus")
+    assert found == "exponential"
+    assert said.startswith("It lacks a bias: without one it loses 0.13")
+    assert "becomes softmax" in said
+    assert "normalisation" not in said
+    found, said = words("relu")
+    assert found == "threshold"
+    assert "recovers 0.073 of the 0.13" in said
+    assert "acts as a threshold" in said
+    assert "widen its gap to Bayes by 0.1" in said
+    found, said = words("taylor-2")
+    assert found == "neither"
+    assert "neither an exponential tail nor a threshold" in said
+
+
+def test_nothing_is_lacking_only_if_nothing_is_lost():
+    """A cost of lengths that vary, or of long haystacks, contradicts it."""
+    row = Row(
+        "spiked", 5.0, "10", ar.Estimate(0.4, 1e-9), ar.Estimate(0.4, 0.0), ar.Result.CONVERGED
+    )
+    kernel = traits(ar.Softmax())
+    for cost, lacks in ((0.0, True), (0.03, False)):
+        varied = ar.Estimate(cost, 1e-9)
+        said = paragraph(kernel, (row.gap,) * 2, (row,) * 2, row, "exponential", (0.5, 0.5), varied)
+        assert ("lacks nothing" in said) is lacks
 
 
 def test_no_gap_is_one_within_its_error():
@@ -301,9 +328,9 @@ def test_no_gap_is_one_within_its_error():
 
 
 def test_gaps_have_the_kind_of_error_of_the_risk():
-    standard = ar.ErrorKind.STANDARD
+    standard, result = ar.ErrorKind.STANDARD, ar.Result.CONVERGED
     exact, drawn = (
-        Row("spiked", 5.0, "10", ar.Estimate(0.5, 0.03, kind), ar.Estimate(0.4, 0.04), True)
+        Row("spiked", 5.0, "10", ar.Estimate(0.5, 0.03, kind), ar.Estimate(0.4, 0.04), result)
         for kind in (ar.ErrorKind.BOUND, standard)
     )
     assert (exact.gap.kind, exact.gap.error) == (ar.ErrorKind.BOUND, pytest.approx(0.07))
@@ -317,7 +344,14 @@ def test_the_league_is_sorted():
     seen, places = [], (Bayes("spiked", 2.0, "3"),)
     table = league(("linear", "softmax", "softplus"), lambda *step: seen.append(step), places)
     assert [standing.name for standing in table] == ["softmax", "softplus", "linear"]
-    assert [done for _, done, _ in seen] == [0, 1, 2, 3, 4]  # three attentions, and Bayes
+    assert [done for _, done, _ in seen] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]  # three attentions, one with a bias, and Bayes
     gaps = [float(standing.gap) for standing in table]
     assert gaps == pytest.approx([0.0, 0.369829 - 0.352423, 0.461538 - 0.352423], abs=2e-6)
 

@@ -147,7 +147,7 @@ LEARNED = {name + end for name in ESTIMATES.split() for end in ("", "_error")}
 OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}
 COLUMNS = {  # which scripts that read exported files rely on
     "bayes": {"risk", "risk_error"},
-    "population": {"risk", "risk_error", "bias", "attained", *OVERLAPS},
+    "population": {"risk", "risk_error", "best_bias", "attained", *OVERLAPS},
     "erm": {*LEARNED, "replicon", "jumps", "warning"},
     "tuned-erm": {*LEARNED, "replicon", "jumps", "warning", "best_ridge_k", "best_ridge_v"},
     "optimal": {

@@ -58,10 +58,14 @@ def _vanishes(kernel: AbstractKernel) -> bool:
 
 
 class Kernel(AbstractKernel):
-    """A kernel of the user's: `log_phi` acts element-wise on an array of scores."""
+    """A kernel of the user's: `log_phi` acts element-wise on an array of scores.
+
+    `analytic` if it has no kink: integrals are then faster, and checked by a second rule.
+    """
 
     name: ClassVar[str] = "kernel"
     log_phi_fn: Callable[[Any], Any] = eqx.field(static=True)
+    analytic: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -70,8 +74,10 @@ class Kernel(AbstractKernel):
         features: tuple[float, ...] = (0.0,),
         bias: Any = 0.0,
         free_bias: bool = False,
+        analytic: bool = False,
     ):
         self.log_phi_fn = function("log_phi", log_phi)
+        self.analytic = analytic
         self.bias = bias
         self.free_bias = free_bias
         self.constant = real("constant", constant, minimum=0.0)

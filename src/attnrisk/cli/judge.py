@@ -181,8 +181,7 @@ def _standing_fields(standing: Standing | Verdict) -> dict[str, Any]:
 def _rows_fields(rows: Sequence[Row], biased: Sequence[Row]) -> list[dict[str, Any]]:
     """Of each task, the least risk as the attention is, and with a free bias."""
     return [
-        _row_fields(row)
-        | render.picked(fair, "risk", "gap", risk="risk_with_bias", gap="gap_with_bias")
+        _row_fields(row) | {"risk_with_bias": float(fair.risk), "gap_with_bias": float(fair.gap)}
         for row, fair in zip(rows, biased, strict=True)
     ]
 

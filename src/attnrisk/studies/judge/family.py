@@ -60,6 +60,7 @@ class RecognisedKernel(AbstractKernel):
     log_rungs: tuple[float, ...] = eqx.field(static=True)
     constant: float = eqx.field(static=True)
     features: tuple[float, ...] = eqx.field(static=True)
+    analytic: bool = eqx.field(static=True)
 
     def log_phi(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
         steps = jnp.round((jax.lax.stop_gradient(score) - self.lowest) / _SPACING)
@@ -178,7 +179,9 @@ class Normalised:
     def kernel(self) -> Kernel:
         """As an attention of this package."""
         bends = kinks(self._phi)
-        return Kernel(lambda scores: _log(self._phi(scores)), features=_features(bends))
+        return Kernel(
+            lambda scores: _log(self._phi(scores)), features=_features(bends), analytic=not bends
+        )
 
 
 def normalised(phi: _Function) -> _Function:
@@ -337,6 +340,7 @@ def _kernel_of(function: _Function) -> RecognisedKernel | None:
         log_rungs=tuple(logs.tolist()),
         constant=constant if constant > _SAME else 0.0,
         features=_features(bends),
+        analytic=not bends,
     )
 
 

@@ -41,7 +41,7 @@ def league(
     places: Sequence[Bayes] = GRID,
     ask: Ask | None = None,
 ) -> list[Standing]:
-    """The attentions of the catalogue, the smallest gap with a free bias first.
+    """The attentions of the catalogue, the smallest gap with a free bias first, then the smallest without.
 
     `ask` computes the risks, by default in threads.
     """
@@ -61,4 +61,5 @@ def league(
         plain, biased = (rows_of(name, places, ask, biased) for biased in (False, True))
         found = traits(get_attention(name))
         table.append(Standing(name, found, mean_gap(plain), plain, mean_gap(biased), biased))
-    return sorted(table, key=lambda standing: float(standing.gap_with_bias))
+    # Of those that differ by rounding alone, the one that needs no bias first.
+    return sorted(table, key=lambda it: (round(float(it.gap_with_bias), 9), float(it.gap)))
