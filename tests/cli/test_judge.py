@@ -33,7 +33,7 @@ def verdict(name, **changes):
         "varied": row(length="2:0.5,18:0.5"),
         "floors": (0.45, 0.04),
         "curves": (
-            Point("softmax", 1.0, ar.Estimate(0.7, 0.01), "converged", None),
+            Point("softmax", 1.0, ar.Estimate(0.7, 0.01), ar.Result.CONVERGED, None),
             Point(
                 name, 1.0, ar.Estimate(0.9, 0.01), ar.Result.MAX_STEPS, "the values are approximate"
             ),
