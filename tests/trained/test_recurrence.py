@@ -51,7 +51,9 @@ def gradients(function, given):
 
 def agree(found, expected, tolerance):
     scale = max(1.0, float(np.max(np.abs(expected))))
-    np.testing.assert_allclose(np.asarray(found, float) / scale, np.asarray(expected) / scale, atol=tolerance)
+    np.testing.assert_allclose(
+        np.asarray(found, float) / scale, np.asarray(expected) / scale, atol=tolerance
+    )
 
 
 @pytest.mark.parametrize("decays", [False, True], ids=["plain", "decay"])
@@ -69,11 +71,15 @@ def test_chunks_change_nothing(rng, length, decays, dtype, tolerance):
     low = [each.astype(dtype) for each in drawn(rng, length)[: 3 + decays]]
     if decays:
         low[3] = low[3].astype(jnp.float32)  # as the model has it
-    exact = [each.astype(jnp.float64) for each in low]  # the rounding of the inputs is not what is tested
+    exact = [
+        each.astype(jnp.float64) for each in low
+    ]  # the rounding of the inputs is not what is tested
     found = chunked_recurrence(*low)
     assert found.dtype == jnp.float32
     agree(found, recurrence(*exact), tolerance)
-    for own, expected in zip(gradients(chunked_recurrence, low), gradients(recurrence, exact), strict=True):
+    for own, expected in zip(
+        gradients(chunked_recurrence, low), gradients(recurrence, exact), strict=True
+    ):
         agree(own, expected, 4 * tolerance)  # of a longer chain of products
 
 

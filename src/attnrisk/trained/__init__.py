@@ -6,6 +6,7 @@ Needs the extra `trained` (optax). Everything here is float32 or bfloat16.
 from .model import RECURRENCES, Decoder
 from .recurrence import chunked_recurrence
 from .tasks import (
+    TASKS,
     AbstractTokenTask,
     Batch,
     Needle,
@@ -19,6 +20,7 @@ from .training import Copy, Setting, Trained, best_of, losses_of, train
 
 __all__ = [
     "RECURRENCES",
+    "TASKS",
     "AbstractTokenTask",
     "Batch",
     "Copy",

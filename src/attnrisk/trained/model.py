@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._check import of_type, one_of, refuse, whole
+from .._check import of_type, one_of, refuse
 from ..attention import AbstractAttention, Softmax, get_attention
 from .recurrence import chunked_recurrence
 
@@ -98,7 +98,14 @@ class Mixing(eqx.Module):
     lowest_gate: float = eqx.field(static=True)
 
     def __init__(
-        self, key: Array, width: int, heads: int, mixer: Mixer, length: int, depth: float, layers: int
+        self,
+        key: Array,
+        width: int,
+        heads: int,
+        mixer: Mixer,
+        length: int,
+        depth: float,
+        layers: int,
     ):
         for_projections, for_filters, for_output = jax.random.split(key, 3)
         self.projections = _matrix(for_projections, width, 3 * width)
@@ -188,10 +195,8 @@ class Decoder(eqx.Module):
         precision: str = "float32",
     ):
         mixer = check_mixer(attention)
-        if whole("width", width, 2) % (2 * whole("heads", heads)):
-            raise refuse("width", width, f"a multiple of twice the heads, {2 * heads}")
-        self.precision = one_of("precision", precision, ("float32", "bfloat16"))
-        for_embedding, *for_blocks = jax.random.split(key, 1 + whole("layers", layers))
+        self.precision = precision
+        for_embedding, *for_blocks = jax.random.split(key, 1 + layers)
         self.embedding = jax.random.normal(for_embedding, (tokens, width), jnp.float32)
         self.embedding = self.embedding / math.sqrt(width)  # logits begin with a spread of one
         shape: Any = {"heads": heads, "mixer": mixer, "length": length}

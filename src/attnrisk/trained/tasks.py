@@ -85,7 +85,7 @@ class AbstractDrawn(AbstractTokenTask):
 
 
 class Recall(AbstractDrawn):
-    """Multi-query associative recall: `pairs` of a key and a value, then each key once more, to be followed by its value.
+    """Multi-query associative recall: `pairs` of a key and a value, then each key again, whose value is asked for.
 
     Keys are the lower half of the `vocabulary`, values the upper half. The slots where keys are asked for are drawn
     without replacement, with probabilities that fall like `slot^(power - 1)`; 1 is uniform. The rest is filled with
@@ -297,7 +297,14 @@ def zoology(length: int) -> Recall:
     if pairs is None:
         allowed = "one of " + ", ".join(str(each) for each, _ in ZOOLOGY_SIZES)
         raise refuse("length", length, allowed)
-    return Recall(pairs, 8192, length, power=0.01, keys_in_filler=True, sequences=100_000)
+    return Recall(
+        pairs=pairs,
+        vocabulary=8192,
+        length=length,
+        power=0.01,
+        keys_in_filler=True,
+        sequences=100_000,
+    )
 
 
 TASKS = ("recall", "needle", "text", "zoology")

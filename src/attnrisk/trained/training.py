@@ -17,13 +17,17 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
-from .._check import of_type, real, refuse, whole
+from .._check import of_type, one_of, real, refuse, whole
 from .._results import Result
 from .model import Decoder, check_mixer
-from .tasks import AbstractTokenTask, Batch
+from .tasks import SPLITS, AbstractTokenTask, Batch
 
 LARGEST_SEED = 2**32 - 1
-HELD_OUT = 512  # sequences of validation and of test data: a standard error of 2 % of an accuracy, or less
+LARGEST_WIDTH, LARGEST_LAYERS, LARGEST_BATCH, LARGEST_STEPS = 2**13, 2**7, 2**16, 10**8
+PRECISIONS = ("float32", "bfloat16")
+HELD_OUT = (
+    512  # sequences of validation and of test data: a standard error of 2 % of an accuracy, or less
+)
 _STRIDE = 25  # steps between two looks at the interrupt and the checkpoint
 _WARMUP = 0.1  # of the steps
 _FILE = "training.eqx"
@@ -38,7 +42,7 @@ Watch = Callable[[int, float], None]  # the steps done and the last training los
 
 
 class Copy(NamedTuple):
-    """What differs between models that are trained together; the seed is that of the first parameters and of the batches."""
+    """What differs between models that are trained together; the seed is for the first parameters and the batches."""
 
     learning_rate: float
     seed: int
@@ -60,8 +64,13 @@ class Setting:
     def __post_init__(self) -> None:
         of_type("task", self.task, AbstractTokenTask, "a task of attnrisk.trained")
         check_mixer(self.attention)
-        whole("steps", self.steps)
-        whole("batch", self.batch)
+        whole("layers", self.layers, 1, LARGEST_LAYERS)
+        whole("heads", self.heads)
+        if whole("width", self.width, 2, LARGEST_WIDTH) % (2 * self.heads):
+            raise refuse("width", self.width, f"a multiple of {2 * self.heads}, twice the heads")
+        whole("steps", self.steps, 1, LARGEST_STEPS)
+        whole("batch", self.batch, 1, LARGEST_BATCH)
+        one_of("precision", self.precision, PRECISIONS)
 
     def start(self, key: Array) -> Decoder:
         """A model with random parameters."""
@@ -161,10 +170,7 @@ def train(
         except KeyboardInterrupt:
             result = Result.INTERRUPTED
             break
-    validation, test = (
-        np.asarray(_measure(setting, state.parameters, skeleton, split))
-        for split in ("validation", "test")
-    )
+    validation, test = _measure(setting, state.parameters, skeleton)
     seconds = (time.perf_counter() - begun) / len(copies)
     trained = []
     for at, each in enumerate(copies):
@@ -173,15 +179,17 @@ def train(
         fine = np.all(np.isfinite(losses[at])) and math.isfinite(loss)
         trained.append(
             Trained(
-                eqx.combine(own, skeleton),
-                losses[at, :done],
-                *each,
-                accuracy,
-                loss,
-                loss / math.log(2.0) if setting.task.name == "text" else None,
-                *validation[at, ::-1].tolist(),
-                seconds,
-                result if fine else Result.DIVERGED,
+                model=eqx.combine(own, skeleton),
+                losses=losses[at, :done],
+                learning_rate=each.learning_rate,
+                seed=each.seed,
+                accuracy=accuracy,
+                loss=loss,
+                bits_per_character=loss / math.log(2.0) if setting.task.name == "text" else None,
+                validation_accuracy=float(validation[at, 1]),
+                validation_loss=float(validation[at, 0]),
+                seconds=seconds,
+                result=result if fine else Result.DIVERGED,
             )
         )
     return trained
@@ -234,31 +242,35 @@ def losses_of(model: Decoder, batch: Batch) -> tuple[Array, Array]:
     return jnp.sum(batch.weights * nats) / total, jnp.sum(batch.weights * right) / total
 
 
-def _measure(setting: Setting, parameters: Any, skeleton: Decoder, split: str) -> Array:
-    """Loss and accuracy of each copy on held-out data, a batch at a time."""
+def _measure(setting: Setting, parameters: Any, skeleton: Decoder) -> list[np.ndarray]:
+    """Loss and accuracy of each copy on the validation and on the test data, a batch at a time."""
+
+    def measured(parameters: Any, parts: Batch) -> Array:
+        model = eqx.combine(parameters, skeleton)
+        found = jax.lax.map(lambda part: jnp.stack(losses_of(model, part)), parts)
+        shares = jnp.sum(parts.weights, (1, 2))
+        return shares @ found / jnp.sum(shares)
+
+    run = jax.jit(jax.vmap(measured, in_axes=(0, None)))
+    return [np.asarray(run(parameters, _parts(setting, split))) for split in SPLITS[1:]]
+
+
+def _parts(setting: Setting, split: str) -> Batch:
+    """Held-out sequences in batches, the last one padded with sequences of weight 0."""
     held = setting.task.held_out(split, HELD_OUT)
     count = held.tokens.shape[0]
     size = min(setting.batch, count)
-    parts = -(-count // size)
 
     def cut(rows: Array) -> Array:
-        padded = jnp.pad(rows, ((0, parts * size - count), (0, 0)))  # with weight 0
-        return padded.reshape(parts, size, -1)
+        padded = jnp.pad(rows, ((0, -count % size), (0, 0)))
+        return padded.reshape(-1, size, rows.shape[1])
 
-    cuts = jax.tree.map(cut, held)
-    shares = jnp.sum(cuts.weights, (1, 2))
-
-    def measured(parameters: Any) -> Array:
-        model = eqx.combine(parameters, skeleton)
-        found = jax.lax.map(lambda part: jnp.stack(losses_of(model, part)), cuts)
-        return shares @ found / jnp.sum(shares)
-
-    return jax.jit(jax.vmap(measured))(parameters)
+    return jax.tree.map(cut, held)
 
 
 def _address(setting: Setting, copies: Sequence[Copy]) -> str:
     """A hash of what a training depends on."""
-    task = [setting.task.name, *(getattr(setting.task, each.name) for each in fields(setting.task))]  # type: ignore[arg-type]
+    task = [setting.task.name, *(getattr(setting.task, each.name) for each in fields(setting.task))]
     own = [getattr(setting, each.name) for each in fields(setting) if each.name != "task"]
     content = [task, own, [tuple(each) for each in copies]]
     return hashlib.sha256(repr(content).encode()).hexdigest()
@@ -298,7 +310,7 @@ def _load(
 
 
 def best_of(trained: Sequence[Any]) -> list[Any]:
-    """Those copies whose learning rate has the lowest mean validation loss; a loss that is no number counts as infinite."""
+    """The copies of the learning rate with the lowest mean validation loss; one that is no number is infinite."""
     rates: dict[float, list[Any]] = {}
     for each in trained:
         rates.setdefault(each.learning_rate, []).append(each)
