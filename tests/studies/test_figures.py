@@ -32,6 +32,9 @@ from attnrisk.studies.questions import Bayes, Optimal, Thresholds
 LEAST = "task nu length attention risk error attained bayes_risk bayes_error excess m_kk bias"
 LEARNED = "task nu length attention alpha risk error result warning ridge_k ridge_v"
 COLUMNS = {
+    "1": "task attention width layers steps batch_size length pairs vocabulary precision learning_rate seed "
+    "parameters accuracy loss bits_per_character best_accuracy validation_accuracy validation_loss train_loss "
+    "seconds result chosen",
     "2": LEAST,
     "3": "task nu length curve alpha risk error result ridge_k ridge_v warning size runs",
     "4": "task nu length attention parameter mean low high start_low start_high runs unconverged",
@@ -46,6 +49,9 @@ COLUMNS = {
     "basins": "task nu length attention size runs matched mismatched unfinished",
     "descent": "setting step inverse_temperature key key_low key_high value value_low value_high "
     "excess excess_low excess_high teacher_excess found",
+    "prediction": "task attention width length accuracy lowest highest accuracies gap gap_without_bias bias result "
+    "attained correlation_gap correlation_gap_low correlation_gap_high correlation_gap_without_bias "
+    "correlation_gap_without_bias_low correlation_gap_without_bias_high",
 }
 
 # A few points of both figures, in little time.
@@ -191,7 +197,7 @@ def test_text_can_be_read_at_page_width(name, quick):
         assert text.get_fontsize() * pixels >= 9, text.get_text()
 
 
-@pytest.mark.parametrize("name", [name for name in figures.NAMES if name != "haystack"])
+@pytest.mark.parametrize("name", [name for name in figures.NAMES if name not in ("1", "haystack")])
 def test_every_panel_says_its_signal_and_its_length(name):
     picture = figures.make(name, False, ask).picture
     for axes in picture.axes:

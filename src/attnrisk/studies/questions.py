@@ -385,31 +385,16 @@ class AbstractTraining(AbstractQuestion):
     @property
     def setting(self) -> Any:
         """What is trained."""
-        from ..trained import TASKS, Setting, get_task  # and optax, which only this needs
+        from ..trained import TASKS, setting_of  # and optax, which only this needs
 
-        length = self.length if self.length is None else whole("length", _integer(self.length))
-        sizes: dict[str, Any] = {
-            "length": length,
-            "pairs": self.pairs,
-            "vocabulary": self.vocabulary,
-        }
-        task = get_task(one_of("task", self.task, TASKS), **sizes)
-        return Setting(
-            task,
-            self.attention,
-            self.width,
-            self.layers,
-            steps=self.steps,
-            batch=self.batch_size,
-            precision=self.precision,
-        )
+        one_of("task", self.task, TASKS)
+        length = self.length
+        if isinstance(length, str):
+            length = whole("length", int(length) if length.isdecimal() else length)
+        return setting_of(self.inputs | {"length": length})
 
     def check(self) -> None:
         assert self.setting is not None
-
-
-def _integer(word: str | int) -> Any:
-    return int(word) if str(word).isdecimal() else word
 
 
 @dataclass(frozen=True)
@@ -437,7 +422,10 @@ class Train(AbstractTraining):
 
 @dataclass(frozen=True)
 class TrainGrid(AbstractTraining):
-    """A training for each pair of a learning rate and a seed, all at once."""
+    """A training for each pair of a learning rate and a seed, all at once.
+
+    `best_accuracy` is that of the Bayes predictor, where it is known.
+    """
 
     kind: ClassVar[str] = "train grid"
 
@@ -445,10 +433,9 @@ class TrainGrid(AbstractTraining):
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def answer(self) -> list[Record]:
-        from ..trained import Copy, train
+        from ..trained import train_grid
 
-        copies = [Copy(rate, seed) for rate in self.learning_rates for seed in self.seeds]
-        return [record(each) for each in train(self.setting, copies)]
+        return train_grid(self.inputs)
 
 
 # What a study can ask.

@@ -3,6 +3,7 @@
 Needs the extra `trained` (optax). Everything here is float32 or bfloat16.
 """
 
+from .grid import figure1_model, figure1_models, setting_of, train_grid, zoology_models
 from .model import RECURRENCES, Decoder
 from .recurrence import chunked_recurrence
 from .tasks import (
@@ -32,9 +33,14 @@ __all__ = [
     "Trained",
     "best_of",
     "chunked_recurrence",
+    "figure1_model",
+    "figure1_models",
     "get_task",
     "losses_of",
     "python_documentation",
+    "setting_of",
     "train",
+    "train_grid",
     "zoology",
+    "zoology_models",
 ]
