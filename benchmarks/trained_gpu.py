@@ -68,7 +68,8 @@ def work(args: argparse.Namespace) -> None:
             print(f"{name}: time over", flush=True)
             continue
         seconds = time.time() - begun
-        keep(args.out, [model | each | {"seconds": seconds / len(found)} for each in found])
+        rows = [model | each | {"seconds": seconds / len(found)} for each in found]
+        keep(args.out, rows, f"{args.what} --quick" if args.quick else args.what)
         best = min(found, key=lambda each: each["validation_loss"])
         shown = f"accuracy {best['accuracy']:.3f}, loss {best['loss']:.3f}"
         print(f"{name}: {shown} at rate {best['learning_rate']:g}, {seconds:.1f} s", flush=True)
@@ -84,7 +85,7 @@ def is_kept(out: Path, model: dict[str, Any]) -> bool:
         return any(all(row[name] == str(model[name]) for name in names) for row in rows)
 
 
-def keep(out: Path, rows: list[dict[str, Any]]) -> None:
+def keep(out: Path, rows: list[dict[str, Any]], said: str) -> None:
     """Append lines, one process at a time; the first writes where the file comes from."""
     import jax
 
@@ -92,8 +93,7 @@ def keep(out: Path, rows: list[dict[str, Any]]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         table = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
         if file.tell() == 0:
-            words = " ".join(sys.argv[1 : sys.argv.index("--until")])
-            file.write(f"# python -m benchmarks.trained_gpu {words}\n")
+            file.write(f"# python -m benchmarks.trained_gpu {said}\n")
             file.write(f"# {jax.devices()[0].device_kind}, {datetime.now(UTC):%Y-%m-%d}\n")
             file.write(f"# jax {jax.__version__}, Python {sys.version.split()[0]}\n")
             table.writeheader()

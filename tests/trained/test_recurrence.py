@@ -8,7 +8,7 @@ import pytest
 from attnrisk.trained import chunked_recurrence
 from attnrisk.trained.recurrence import CHUNK
 
-LENGTHS = (1, CHUNK, 3 * CHUNK - 5)
+LENGTHS = (CHUNK, 3 * CHUNK - 5)
 
 
 def recurrence(q, k, v, log_decay=None):
@@ -46,7 +46,8 @@ def drawn(rng, length, gates=3.0, dtype=jnp.float64):
 
 def gradients(function, given):
     arguments = tuple(range(len(given)))
-    return jax.grad(lambda *each: jnp.sum(jnp.sin(function(*each))), arguments)(*given)
+    slopes = jax.grad(lambda *each: jnp.sum(jnp.sin(function(*each))), arguments)
+    return jax.jit(slopes)(*given)
 
 
 def agree(found, expected, tolerance):
@@ -58,7 +59,7 @@ def agree(found, expected, tolerance):
 
 @pytest.mark.parametrize("decays", [False, True], ids=["plain", "decay"])
 def test_the_two_plain_forms_are_the_same(rng, decays):
-    given = drawn(rng, 19)[: 3 + decays]
+    given = drawn(rng, 7)[: 3 + decays]
     agree(recurrence(*given), quadratic(*given), 1e-13)
 
 

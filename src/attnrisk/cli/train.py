@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._check import Refusal, one_of, refuse
+from .._check import one_of, refuse
 from . import options, render
 from .command import LEARN, command
 from .interrupts import RESUMED, deferred
@@ -101,12 +101,7 @@ def train(args: Any) -> render.Shown:
 
     Example: attnrisk train --attention softplus --task recall --width 32 --steps 500 --seed 0
     """
-    from importlib.util import find_spec
-
     from .._results import Result
-
-    if find_spec("optax") is None:
-        raise Refusal("train needs optax: pip install 'attnrisk[trained]'")
     from ..trained import Copy, Setting, get_task
     from ..trained import train as train_copies
 

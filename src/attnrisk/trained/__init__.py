@@ -3,6 +3,13 @@
 Needs the extra `trained` (optax). Everything here is float32 or bfloat16.
 """
 
+from importlib.util import find_spec
+
+from .._check import Refusal
+
+if find_spec("optax") is None:
+    raise Refusal("trained models need optax: pip install 'attnrisk[trained]'")
+
 from .grid import figure1_model, figure1_models, setting_of, train_grid, zoology_models
 from .model import RECURRENCES, Decoder
 from .recurrence import chunked_recurrence
@@ -17,7 +24,7 @@ from .tasks import (
     python_documentation,
     zoology,
 )
-from .training import Copy, Setting, Trained, best_of, losses_of, train
+from .training import Copy, Setting, Trained, losses_of, train
 
 __all__ = [
     "RECURRENCES",
@@ -31,7 +38,6 @@ __all__ = [
     "Setting",
     "Text",
     "Trained",
-    "best_of",
     "chunked_recurrence",
     "figure1_model",
     "figure1_models",

@@ -82,7 +82,8 @@ def _matrix(key: Array, rows: int, columns: int, scale: float = 1.0) -> Array:
 class Mixing(eqx.Module):
     """Queries, keys and values, each with a short causal convolution, and an attention or a recurrence on them.
 
-    The score of an attention is `q·k/√size + bias`, with a learned bias per head (section 12 of docs/theory.md).
+    The score of an attention is `q·k/√size + bias`, with a learned bias per head, without which only some attentions
+    could shift their scores.
     Element-wise weights are multiplied by `1/√length`, so that a sum of `length` values begins at the size of one; it
     is a constant which the values absorb. Outputs of a recurrence have an RMS norm, as they have no other
     normalisation. The gates of one are `f = low + (1 - low) σ(gate)`, its keys are `1 - f`.

@@ -148,7 +148,7 @@ class Needle(AbstractDrawn):
 
     A token is a pair of a mark and one of `vocabulary` values. The mark is the binned field `χ*` of the spiked task:
     `N(√ν, 1)` for the needle and `N(0, 1)` for the others. `nu` is `4 log(length)` if not given, where exact risks
-    separate the attentions (section 12 of docs/theory.md).
+    separate the attentions.
     """
 
     name: ClassVar[str] = "needle"

@@ -307,16 +307,3 @@ def _load(
         except (RuntimeError, ValueError, EOFError) as error:
             whole_file = f"a whole file ({type(error).__name__})"
             raise refuse("checkpoint", repr(str(file)), whole_file) from None
-
-
-def best_of(trained: Sequence[Any]) -> list[Any]:
-    """The copies of the learning rate with the lowest mean validation loss; one that is no number is infinite."""
-    rates: dict[float, list[Any]] = {}
-    for each in trained:
-        rates.setdefault(each.learning_rate, []).append(each)
-
-    def mean_loss(group: list[Any]) -> float:
-        losses = np.array([each.validation_loss for each in group], float)
-        return float(np.mean(np.where(np.isfinite(losses), losses, np.inf)))
-
-    return min(rates.values(), key=mean_loss)

@@ -69,13 +69,24 @@ def rows_of(asked: Sequence[TrainGrid], answers: Iterable[Any]) -> list[Row]:
 
 def with_choices(rows: Sequence[Row]) -> list[Row]:
     """The rows, each with `chosen`: whether its learning rate is the best of its model on validation data."""
-    from ...trained import best_of
-
     models: dict[Any, list[Row]] = {}
     for row in rows:
         models.setdefault((row.task, row.attention, row.width), []).append(row)
     chosen = {id(row) for model in models.values() for row in best_of(model)}
     return [Row(**vars(row) | {"chosen": id(row) in chosen}) for row in rows]
+
+
+def best_of(trained: Iterable[Any]) -> list[Any]:
+    """Those of the learning rate with the lowest mean validation loss; one that is no number is infinite."""
+    rates: dict[float, list[Any]] = {}
+    for each in trained:
+        rates.setdefault(each.learning_rate, []).append(each)
+
+    def mean_loss(group: list[Any]) -> float:
+        losses = np.array([each.validation_loss for each in group], float)
+        return float(np.mean(np.where(np.isfinite(losses), losses, np.inf)))
+
+    return min(rates.values(), key=mean_loss)
 
 
 def summary(rows: Iterable[Row], measure: str) -> list[Row]:
