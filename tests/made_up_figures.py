@@ -4,7 +4,7 @@ from math import log
 
 import numpy as np
 
-from attnrisk.studies.figures import basins, descent, figure4, figure5, flow
+from attnrisk.studies.figures import basins, descent, figure4, figure5, flow, prediction
 from attnrisk.studies.figures.rows import Row
 from attnrisk.studies.questions import (
     ERM,
@@ -15,6 +15,7 @@ from attnrisk.studies.questions import (
     Population,
     Simulate,
     Thresholds,
+    TrainGrid,
 )
 from attnrisk.studies.report import claims
 
@@ -154,7 +155,32 @@ def steps(question):
     return [{"setting": question.name, "step": step, **rest} for step in (0, 10, 20)]
 
 
+def trainings(question):
+    """The lower the rate the better; the last seed of the first rate of the widest model diverges."""
+    at = len(question.attention) / 40
+    return [
+        {
+            "parameters": 100 * question.width**2,
+            "accuracy": 1.0 - at - 0.01 * seed,
+            "loss": at + rate,
+            "bits_per_character": 2.0 + at + 0.1 * seed if question.task == "text" else None,
+            "best_accuracy": 0.9 if question.task == "needle" else None,
+            "validation_accuracy": 1.0 - at,
+            "validation_loss": at + rate,
+            "train_loss": at,
+            "learning_rate": rate,
+            "seed": seed,
+            "seconds": 1.0,
+            **GOOD,
+        }
+        for rate in question.learning_rates
+        for seed in question.seeds
+    ]
+
+
 ANSWERS = {
+    TrainGrid: trainings,
+    prediction.Biased: minimum,
     Bayes: least,
     Floor: least,
     Population: minimum,

@@ -30,7 +30,7 @@ BAD = [
     ("population --m-kk nan", "--m-kk = nan", "≤ 1e+12"),
     ("population --q-kv much", "--q-kv = 'much'", "≤ 1e+12"),
     ("population --m-kk 1 --q-kk 0.5", "overlaps", "eigenvalue -0.5", "positive semidefinite"),
-    ("figure 99", "figure = '99'", "one of 2, 3, 4"),
+    ("figure 99", "figure = '99'", "one of 1, 2, 3"),
     ("report --out .", "--out = '.'", "a file"),
     ("report --out /dev/full", "--out = '/dev/full'", "a file"),
     ("report --out /proc/no/page.html", "--out = '/proc/no/page.html'", "can be written"),

@@ -24,6 +24,7 @@ COMMANDS = {
     "optimal": "optimal --alpha 1.1 --noise 0.1 --thresholds",
     "simulate": "simulate --alpha 4 --dim 2000 --nu 2",
     "amp": "amp --alpha 2 --dim 2000 --nu 2",
+    "train": "train --checkpoint state --steps 100000",
     "judge": "judge softplus",
     "figure": "figure haystack --out figures --store a.sqlite",
     "report": "report --out report.html --store a.sqlite",

@@ -11,10 +11,11 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 import attnrisk as ar
-from attnrisk._rows import BAYES, FLOOR
+from attnrisk._rows import BAYES, FLOOR, as_csv
 from attnrisk.studies import EngineError, Session, figures
 from attnrisk.studies.figures import (
     basins,
+    figure1,
     figure2,
     figure3,
     figure4,
@@ -24,6 +25,7 @@ from attnrisk.studies.figures import (
     flow,
     haystack,
     phases,
+    prediction,
     style,
 )
 from attnrisk.studies.figures.rows import joined, least, least_risks
@@ -32,6 +34,9 @@ from attnrisk.studies.questions import Bayes, Optimal, Thresholds
 LEAST = "task nu length attention risk error attained bayes_risk bayes_error excess m_kk bias"
 LEARNED = "task nu length attention alpha risk error result warning ridge_k ridge_v"
 COLUMNS = {
+    "1": "task attention width layers steps batch_size length pairs vocabulary precision learning_rate seed "
+    "parameters accuracy loss bits_per_character best_accuracy validation_accuracy validation_loss train_loss "
+    "seconds result chosen",
     "2": LEAST,
     "3": "task nu length curve alpha risk error result ridge_k ridge_v warning size runs",
     "4": "task nu length attention parameter mean low high start_low start_high runs unconverged",
@@ -46,6 +51,9 @@ COLUMNS = {
     "basins": "task nu length attention size runs matched mismatched unfinished",
     "descent": "setting step inverse_temperature key key_low key_high value value_low value_high "
     "excess excess_low excess_high teacher_excess found",
+    "prediction": "task attention width length accuracy lowest highest accuracies gap gap_without_bias bias result "
+    "attained correlation_gap correlation_gap_low correlation_gap_high correlation_gap_without_bias "
+    "correlation_gap_without_bias_low correlation_gap_without_bias_high",
 }
 
 # A few points of both figures, in little time.
@@ -191,7 +199,7 @@ def test_text_can_be_read_at_page_width(name, quick):
         assert text.get_fontsize() * pixels >= 9, text.get_text()
 
 
-@pytest.mark.parametrize("name", [name for name in figures.NAMES if name != "haystack"])
+@pytest.mark.parametrize("name", [name for name in figures.NAMES if name not in ("1", "haystack")])
 def test_every_panel_says_its_signal_and_its_length(name):
     picture = figures.make(name, False, ask).picture
     for axes in picture.axes:
@@ -445,3 +453,60 @@ def test_lines_pass_through_the_points_and_do_not_overshoot():
     assert np.all(np.diff(curve) <= 0)
     assert fine[0] == x[0]
     assert fine[-1] == x[-1]
+
+
+def test_the_best_rate_is_chosen_on_validation_data():
+    class Found:
+        def __init__(self, learning_rate, validation_loss):
+            self.learning_rate, self.validation_loss, self.loss = (
+                learning_rate,
+                validation_loss,
+                -validation_loss,
+            )
+
+    rates = {0.1: (1.0, 2.0), 0.2: (1.2, 1.3), 0.3: (0.1, float("nan"))}
+    every = [Found(rate, loss) for rate, losses in rates.items() for loss in losses]
+    assert [each.learning_rate for each in figure1.best_of(every)] == [0.2, 0.2]
+
+
+def test_figure1_reads_its_own_csv(tmp_path):
+    drawn = figures.make("1", True, ask)
+    assert figure1.read("# a comment\n" + as_csv(drawn.rows)) == drawn.rows
+
+
+def test_the_data_that_are_kept_can_be_drawn():
+    rows = figure1.measured()
+    assert {row.task for row in rows} == {"recall", "needle", "text"}
+    assert len({row.seed for row in rows}) >= 3
+    assert len({row.learning_rate for row in rows}) >= 3
+    for model in figure1.summary(rows, "accuracy"):
+        assert len(model.values) == 3
+        assert 0 <= model.low <= model.mean <= model.high <= 1
+    assert len(figure1.plot(rows).axes) == 3
+
+
+def pairs(gaps, accuracies):
+    return [
+        Row(gap=gap, accuracies=" ".join(map(repr, values)))
+        for gap, values in zip(gaps, accuracies, strict=True)
+    ]
+
+
+def test_rank_correlation_and_its_uncertainty():
+    gaps = [0.0, 0.1, 0.2, 0.3, 0.4]
+    clear = [
+        (1.0, 0.98, 0.99),
+        (0.9, 0.88, 0.92),
+        (0.7, 0.72, 0.71),
+        (0.5, 0.52, 0.49),
+        (0.1, 0.2, 0.15),
+    ]
+    assert prediction.correlation(pairs(gaps, clear), "gap") == pytest.approx((-1.0, -1.0, -1.0))
+    value, low, high = prediction.correlation(pairs(gaps, clear[::-1]), "gap")
+    assert value == pytest.approx(1.0)
+    value, low, high = prediction.correlation(
+        pairs(gaps, [clear[at] for at in (0, 2, 1, 4, 3)]), "gap"
+    )
+    assert value == pytest.approx(-0.8)  # 1 - 6·4/(5·24) of two swapped pairs
+    assert -1.0 <= low < value < high
+    assert prediction.correlation(pairs(gaps, [clear[0]] * 5), "gap") == (None, None, None)

@@ -297,3 +297,20 @@ def test_the_quick_report_is_made_and_made_again_from_the_store(tmp_path):
     verdicts = re.findall(rf"<td>({HOLDS}|{PARTLY}|{FAILS})</td>", first)
     assert len(verdicts) == 7
     assert set(verdicts) == {HOLDS}
+
+
+def trained(task, attention, value, seed=0):
+    measures = {"bits_per_character": value} if task == "text" else {"accuracy": value}
+    place = {"task": task, "attention": attention, "width": 16, "seed": seed, "parameters": 7000}
+    return Row(**place, steps=100, chosen=True, result="all steps done", **measures)
+
+
+@pytest.mark.parametrize(
+    ("recall", "bits", "verdict"), [(0.3, 2.2, HOLDS), (0.3, 2.9, PARTLY), (0.9, 2.1, FAILS)]
+)
+def test_trained_models_decide_on_retrieval_and_language(recall, bits, verdict):
+    rows = [trained("recall", "softmax", 1.0), trained("text", "softmax", 2.0)]
+    rows += [trained("recall", "linear", recall), trained("text", "linear", bits)]
+    claim = claims.softmax_wins_in_retrieval(rows)
+    assert claim.verdict == verdict
+    assert f"linear {recall:.2f}" in claim.finding

@@ -163,6 +163,10 @@ COLUMNS = {  # which scripts that read exported files rely on
         *("iterations", "residual"),
         *OVERLAPS,
     },
+    "train": {
+        *("accuracy", "loss", "bits_per_character", "validation_accuracy", "validation_loss"),
+        *("train_loss", "parameters", "seconds"),
+    },
 }
 
 

@@ -90,7 +90,7 @@ def judge(args: Any) -> render.Shown:
 
     try:
         with redirect_stdout(sys.stderr):  # what a judged function prints is no part of the answer
-            student = _load(name, word)
+            student = load_function(name, word)
             student = judging.normalised(student) if args.kernel else student
             verdict = judging.judge(
                 student,
@@ -109,7 +109,7 @@ def judge(args: Any) -> render.Shown:
     return render.Shown(_fields(verdict, files), [*_parts(verdict)[1], *files])
 
 
-def _load(argument: str, word: str) -> Any:
+def load_function(argument: str, word: str) -> Any:
     """The object that `module:name` stands for, modules of the current folder included, or a name of the catalogue."""
     import importlib
 

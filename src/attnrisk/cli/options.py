@@ -239,12 +239,12 @@ def writable_file(given: str) -> Path:
     path = Path(given)
     if path.exists() and not path.is_file():
         raise refuse("out", repr(given), "a file, or a name that is free")
-    writable_folder(given, path.parent)
+    writable_folder(given, "out", path.parent)
     return path
 
 
-def writable_folder(given: str, folder: Path | None = None) -> Path:
-    """The path of a folder, made if missing, in which a file can be made."""
+def writable_folder(given: str, name: str = "out", folder: Path | None = None) -> Path:
+    """The path of a folder, made if missing, in which a file can be made; `name` is that of the option."""
     from tempfile import TemporaryFile
 
     path = folder or Path(given)
@@ -252,10 +252,10 @@ def writable_folder(given: str, folder: Path | None = None) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=path).close()
     except (FileExistsError, NotADirectoryError):
-        raise refuse("out", repr(given), "a folder, or a name that is free") from None
+        raise refuse(name, repr(given), "a folder, or a name that is free") from None
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         why = error.strerror if isinstance(error, OSError) else error
-        raise refuse("out", repr(given), f"a place that can be written ({why})") from None
+        raise refuse(name, repr(given), f"a place that can be written ({why})") from None
     return path
 
 

@@ -28,7 +28,7 @@ def _read_name(name: str) -> str:
     "the figure",
     options.argument(
         "name",
-        "Which figure: 2 to 7, phases, haystack, flow, basins or descent.",
+        "Which figure: 1 to 7, phases, haystack, flow, basins, descent or prediction.",
         "NAME",
         read=_read_name,
     ),

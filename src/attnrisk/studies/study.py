@@ -4,7 +4,7 @@ import difflib
 import math
 import tomllib
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 from .._check import Refusal, one_of, real, refuse
 from ..attention import DEFAULT_BIAS, FREE_BIAS
 from ..tasks import parse_lengths
-from .questions import QUESTIONS, AbstractTaskQuestion
+from .questions import QUESTIONS, AbstractQuestion
 from .store import Row
 
 MOST_POINTS = 10**6
@@ -112,17 +112,24 @@ class Study(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     question: Annotated[str, BeforeValidator(partial(_word, "question"))]
-    task: Annotated[Words, _axis("task", _word)] = ("spiked",)
-    nu: Annotated[Numbers, _axis("nu", _number)]
-    length: Annotated[Words, _axis("length", _law)]
-    noise: Annotated[Numbers, _axis("noise", _number)] = (0.0,)
-    spread: Annotated[Numbers, _axis("spread", _number)] = (1.0,)
+    task: Annotated[Words | None, _axis("task", _word)] = None
+    nu: Annotated[Numbers | None, _axis("nu", _number)] = None
+    length: Annotated[Words | None, _axis("length", _law)] = None
+    noise: Annotated[Numbers | None, _axis("noise", _number)] = None
+    spread: Annotated[Numbers | None, _axis("spread", _number)] = None
     attention: Annotated[Words | None, _axis("attention", _word)] = None
     bias: Annotated[Words | None, _axis("bias", _bias)] = None
     alpha: Annotated[Numbers | None, _axis("alpha", _number)] = None
     ridge_k: Annotated[Numbers | None, _axis("ridge_k", _number)] = None
     ridge_v: Annotated[Numbers | None, _axis("ridge_v", _number)] = None
     dim: Annotated[Wholes | None, _axis("dim", _whole)] = None
+    width: Annotated[Wholes | None, _axis("width", _whole)] = None
+    layers: Annotated[Wholes | None, _axis("layers", _whole)] = None
+    steps: Annotated[Wholes | None, _axis("steps", _whole)] = None
+    batch_size: Annotated[Wholes | None, _axis("batch_size", _whole)] = None
+    pairs: Annotated[Wholes | None, _axis("pairs", _whole)] = None
+    vocabulary: Annotated[Wholes | None, _axis("vocabulary", _whole)] = None
+    learning_rate: Annotated[Numbers | None, _axis("learning_rate", _number)] = None
     seed: Annotated[Wholes | None, _axis("seed", _whole)] = None
 
     def __init__(self, **given: Any):
@@ -136,7 +143,7 @@ class Study(BaseModel):
         axes = _axes_of(one_of("question", self.question, QUESTIONS))
         for name in AXES:
             values = getattr(self, name)
-            if values is None and name in axes and name not in _MAY_LACK:
+            if values is None and name in axes and axes[name] is MISSING and name not in _MAY_LACK:
                 raise refuse(name, "nothing", f"given where the question is {self.question}")
             if values is not None and name not in axes:
                 raise refuse(name, list(values), f"left out where the question is {self.question}")
@@ -155,9 +162,11 @@ class Study(BaseModel):
         }
         first = {name: values[:1] for name, values in axes.items()}
         alone = ({**first, name: values} for name, values in axes.items())
-        together = {**first, **{name: axes[name] for name in ("task", "nu", "spread")}}
-        longest = {**first, **{name: axes[name] for name in ("task", "length")}}
-        for some in (*alone, together, longest):
+        crossed = (("task", "nu", "spread"), ("task", "length", "pairs"))
+        together = (
+            first | {name: axes[name] for name in names if name in axes} for names in crossed
+        )
+        for some in (*alone, *together):
             for inputs in _grid(some):
                 question(**inputs).check()
 
@@ -167,10 +176,13 @@ class Study(BaseModel):
     @property
     def axes(self) -> dict[str, tuple[Any, ...]]:
         """The values of each axis along which the grid extends."""
-        named = {name: getattr(self, name) for name in _axes_of(self.question)}
-        named |= {"seed": self.seed or (0,)} if "seed" in named else {}
-        named |= {"bias": self.bias or (DEFAULT_BIAS,)} if "bias" in named else {}
-        return {name: values for name, values in named.items() if values is not None}
+        named = {}
+        for name, default in _axes_of(self.question).items():
+            usual = _MAY_LACK.get(name) if default is MISSING else default
+            values = getattr(self, name)
+            if values is not None or usual is not None:
+                named[name] = (usual,) if values is None else values
+        return named
 
     @property
     def numerics(self) -> str:
@@ -191,17 +203,19 @@ class Study(BaseModel):
         return {name: frozenset(values) for name, values in self.axes.items()}
 
     @property
-    def points(self) -> list[AbstractTaskQuestion]:
+    def points(self) -> list[AbstractQuestion]:
         """The questions at all points, the last axis fastest."""
         return [QUESTIONS[self.question](**inputs) for inputs in _grid(self.axes)]
 
 
 AXES = tuple(name for name in Study.model_fields if name != "question")
-_MAY_LACK = ("bias", "ridge_v", "seed")
+# What may be left out though the question has no default for it, and what it is then: `ridge_v` equals `ridge_k`.
+_MAY_LACK: dict[str, Any] = {"task": "spiked", "ridge_v": None, "seed": 0}
 
 
-def _axes_of(question: str) -> list[str]:
-    return [each.name for each in fields(QUESTIONS[question]) if each.name in AXES]
+def _axes_of(question: str) -> dict[str, Any]:
+    """The axes that a question has, each with its default."""
+    return {each.name: each.default for each in fields(QUESTIONS[question]) if each.name in AXES}
 
 
 def read_study(path: str | Path) -> Study:

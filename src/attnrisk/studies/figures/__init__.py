@@ -17,6 +17,7 @@ from ..execute import Session
 from . import (
     basins,
     descent,
+    figure1,
     figure2,
     figure3,
     figure4,
@@ -26,11 +27,13 @@ from . import (
     flow,
     haystack,
     phases,
+    prediction,
 )
 from .rows import Ask, Row
 from .style import RESOLUTION, context
 
 FIGURES: dict[str, ModuleType] = {
+    "1": figure1,
     "2": figure2,
     "3": figure3,
     "4": figure4,
@@ -42,6 +45,7 @@ FIGURES: dict[str, ModuleType] = {
     "flow": flow,
     "basins": basins,
     "descent": descent,
+    "prediction": prediction,
 }
 
 NAMES: tuple[str, ...] = tuple(FIGURES)

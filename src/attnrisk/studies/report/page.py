@@ -57,6 +57,7 @@ def write_report(path: Path, quick: bool, ask: Ask) -> Path:
     ask(questions(quick))
     drawn = {name: figures.make(name, quick, ask) for name in shown(quick)}
     rows = {name: figure.rows for name, figure in drawn.items()}
+    rows["1"] = figures.figure1.measured()  # of trained models, which a report does not train again
     places, names = _league_scope(quick)
     parts = {
         "sequence": _sequence(sequence.sequence(ask)),

@@ -1,0 +1,137 @@
+"""`attnrisk train`: a small decoder with an attention of the catalogue, or of one's own."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._check import one_of, refuse
+from . import options, render
+from .command import LEARN, command
+from .interrupts import RESUMED, deferred
+
+if TYPE_CHECKING:
+    from ..trained import Trained
+
+# As in attnrisk.trained, which takes a second to import.
+_TASKS = ("recall", "needle", "text", "zoology")
+_PRECISIONS = ("float32", "bfloat16")
+_OWN = "if not given, that of the task"
+
+
+def _read_attention(word: str) -> Any:
+    """A name of the catalogue or of a recurrence, or what `module:function` stands for, as an attention."""
+    from ..attention import AbstractAttention, General
+    from ..studies.judge.family import recognise
+    from .judge import load_function
+
+    if ":" not in word:
+        return word
+    try:
+        with redirect_stdout(sys.stderr):  # what a user's module prints is no part of the answer
+            found = load_function("attention", word)
+            if isinstance(found, AbstractAttention):
+                return found
+            if callable(found) and General(found).takes_mask:
+                return General(found)
+            return recognise(found, word)
+    except SystemExit:
+        raise refuse("attention", repr(word), "a function that does not end the program") from None
+
+
+def _read_text(given: str) -> str:
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise refuse("text", repr(given), "a text in UTF-8") from None
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        why = error.strerror if isinstance(error, OSError) else error
+        raise refuse("text", repr(given), f"a file that can be read ({why})") from None
+
+
+@command(
+    LEARN,
+    "compiling",
+    options.option(
+        "attention",
+        "A name that `attnrisk attentions` lists, gated-recurrence, linear-recurrence, or a function of yours: "
+        "of scores to weights, or of (scores, mask).",
+        "softmax",
+        "NAME|MODULE:FUNCTION",
+    ),
+    options.choice(
+        "task",
+        "recall: the value of a key. needle: that of a marked token. text: the next character. "
+        "zoology: recall as Arora et al. have it.",
+        _TASKS,
+        "recall",
+    ),
+    options.whole("width", "Width of the model.", 2, 2**13, "64"),
+    options.whole("layers", "Layers of the model.", 1, 2**7, "2"),
+    options.whole("heads", "Heads of each layer.", 1, 2**12, "1"),
+    options.whole("steps", "Steps of AdamW.", 1, 10**8, "1000"),
+    options.whole("batch", "Sequences in each step.", 1, 2**16, "64"),
+    options.number("learning_rate", "Largest step size, > 0.", "3e-3", above=0.0, maximum=10.0),
+    options.seed("other first parameters and other batches"),
+    options.whole("length", f"Tokens in a sequence; {_OWN}.", 1, 2**16, None),
+    options.whole("pairs", "Pairs to be remembered, recall only; 16 if not given.", 1, 2**15, None),
+    options.whole(
+        "vocabulary", f"Different tokens, or values of a needle; {_OWN}.", 2, 2**17, None
+    ),
+    options.option(
+        "text",
+        "Text to learn; if not given, the documentation in Python.",
+        None,
+        "FILE",
+        _read_text,
+    ),
+    options.option(
+        "checkpoint",
+        "Folder of the state; the same command again continues from it.",
+        None,
+        "FOLDER",
+        lambda given: options.writable_folder(given, "checkpoint"),
+    ),
+    options.choice("precision", "Floating-point type of the activations.", _PRECISIONS, "float32"),
+)
+def train(args: Any) -> render.Shown:
+    """Train a small decoder in which an attention takes the place of softmax, and test it.
+
+    Example: attnrisk train --attention softplus --task recall --width 32 --steps 500 --seed 0
+    """
+    from .._results import Result
+    from ..trained import Copy, Setting, get_task
+    from ..trained import train as train_copies
+
+    sizes = {name: getattr(args, name) for name in ("length", "pairs", "vocabulary", "text")}
+    task = get_task(one_of("task", args.task, _TASKS), **sizes)
+    shape = {name: getattr(args, name) for name in ("width", "layers", "heads", "steps", "batch")}
+    attention = _read_attention(args.attention)
+    setting = Setting(task, attention, **shape, precision=args.precision)
+    said = "Interrupted" if args.checkpoint is None else RESUMED
+    with deferred(said) as check:
+
+        def watch(done: int, loss: float) -> None:
+            args.progress(f"{args.attention}, loss {loss:.3f}", done, args.steps)
+            check()
+
+        copy = Copy(args.learning_rate, args.seed)
+        (found,) = train_copies(setting, [copy], checkpoint=args.checkpoint, watch=watch)
+    fields = render.fields_of(found) | {"attention": args.attention, "task": args.task}
+    fields |= shape | {"steps_done": len(found.losses)}
+    title = f"{args.attention} on {args.task}, {args.layers} layers of width {args.width}"
+    shown = render.Shown(fields, [render.facts(title, _facts(found))])
+    return shown.interrupted(said) if found.result == Result.INTERRUPTED else shown
+
+
+def _facts(found: Trained) -> dict[str, str | None]:
+    return {
+        "accuracy": f"{found.accuracy:.4f} on test data",
+        "loss": f"{found.loss:.4f} nats; {found.train_loss:.4f} at the end of the training",
+        "bits per character": render.optional(found.bits_per_character, ".4f"),
+        "parameters": f"{found.parameters:,}",
+        "result": f"{render.result_words(found.result)} ({len(found.losses)} steps)",
+        "time": f"{found.seconds:.3g} s",
+    }

@@ -1,0 +1,174 @@
+"""Figure 1: trained models of equal size, in retrieval and in language, with one line for each attention."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..._results import Result
+from ...attention import CATALOGUE
+from ..questions import TrainGrid, is_converged
+from .rows import Ask, Row
+from .style import GREY, WIDTH, Line, add_legend, draw_curve, line
+
+STEM = "figure1"
+
+CAPTION = """\
+Test accuracy in recall (left) and in finding a needle (middle), and bits per character of a text (right), of small \
+decoders against their number of parameters; one line for each attention that takes the place of softmax. Each point \
+is the mean over seeds, and the band reaches from the worst seed to the best one. The learning rate is the best of \
+several on validation data, for each point. Kernels and element-wise attentions act on the score q·k with a learned \
+bias per head. Recurrences, dotted, have a state of fixed size. The grey line is the accuracy of the Bayes predictor, \
+which knows the law of the marks. figure1.csv holds every training: sizes, learning rates, seeds, and which learning \
+rate was chosen. Small models, synthetic recall, one text.
+"""
+
+RETRIEVAL, LANGUAGE = ("recall", "needle"), "text"
+TITLES = {"recall": "recall", "needle": "needle", "text": "language"}
+_RECURRENCES = {
+    "gated-recurrence": Line("gated recurrence", "#117733", (0, (1, 1.2)), 1.5),
+    "linear-recurrence": Line("linear recurrence", "#aa4499", (0, (1, 1.2)), 1.5),
+}
+ATTENTIONS = (
+    *("softmax", "softplus", "elu+1", "relu", "relu2", "taylor-2", "sigmoid", "erf", "linear"),
+    *_RECURRENCES,
+)
+_COLUMNS = (
+    *("task", "attention", "width", "layers", "steps", "batch_size", "length", "pairs"),
+    *("vocabulary", "precision", "learning_rate", "seed", "parameters", "accuracy", "loss"),
+    *("bits_per_character", "best_accuracy", "validation_accuracy", "validation_loss"),
+    *("train_loss", "seconds", "result"),
+)
+
+
+def questions(quick: bool) -> list[TrainGrid]:
+    """What the figure asks."""
+    from ...trained import figure1_models  # and optax, which only this needs
+
+    return [TrainGrid(**each) for each in figure1_models(quick)]
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure."""
+    asked = questions(quick)
+    return with_choices(rows_of(asked, ask(asked)))
+
+
+def rows_of(asked: Sequence[TrainGrid], answers: Iterable[Any]) -> list[Row]:
+    """A row for each training of the grids."""
+    return [
+        Row(**{name: (question.inputs | each).get(name) for name in _COLUMNS})
+        for question, found in zip(asked, answers, strict=True)
+        for each in found
+    ]
+
+
+def with_choices(rows: Sequence[Row]) -> list[Row]:
+    """The rows, each with `chosen`: whether its learning rate is the best of its model on validation data."""
+    models: dict[Any, list[Row]] = {}
+    for row in rows:
+        models.setdefault((row.task, row.attention, row.width), []).append(row)
+    chosen = {id(row) for model in models.values() for row in best_of(model)}
+    return [Row(**vars(row) | {"chosen": id(row) in chosen}) for row in rows]
+
+
+def best_of(trained: Iterable[Any]) -> list[Any]:
+    """Those of the learning rate with the lowest mean validation loss; one that is no number is infinite."""
+    rates: dict[float, list[Any]] = {}
+    for each in trained:
+        rates.setdefault(each.learning_rate, []).append(each)
+
+    def mean_loss(group: list[Any]) -> float:
+        losses = np.array([each.validation_loss for each in group], float)
+        return float(np.mean(np.where(np.isfinite(losses), losses, np.inf)))
+
+    return min(rates.values(), key=mean_loss)
+
+
+def summary(rows: Iterable[Row], measure: str) -> list[Row]:
+    """Of each model the mean, the lowest and the highest `measure` over the seeds of the chosen learning rate."""
+    models: dict[Any, list[Row]] = {}
+    for row in rows:
+        if row.chosen:
+            models.setdefault((row.task, row.attention, row.width), []).append(row)
+    return [_summary(seeds, measure) for seeds in models.values()]
+
+
+def _summary(seeds: list[Row], measure: str) -> Row:
+    values = [getattr(row, measure) for row in seeds]
+    failed = [row.result for row in seeds if not is_converged(row.result)]
+    return Row(
+        **{name: getattr(seeds[0], name) for name in ("task", "attention", "width", "parameters")},
+        mean=float(np.mean(values)),
+        low=min(values),
+        high=max(values),
+        values=values,
+        result=failed[0] if failed else str(Result.FINISHED),
+    )
+
+
+def style_of(name: str) -> Line:
+    """The line of an attention or of a recurrence."""
+    return line(name) if name in CATALOGUE else _RECURRENCES[name]
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """A panel for each task, and one legend."""
+    tasks = [task for task in TITLES if any(row.task == task for row in rows)]
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for axes, task in zip(panels, tasks, strict=True):
+        _draw_panel(axes, task, [row for row in rows if row.task == task])
+    names = [name for name in ATTENTIONS if name in {row.attention for row in rows}]
+    handles = [style_of(name).through() for name in names]
+    add_legend(figure, handles, 6, [row for row in rows if row.chosen])
+    return figure
+
+
+def _draw_panel(axes: Axes, task: str, rows: Sequence[Row]) -> None:
+    is_text = task == LANGUAGE
+    curves = summary(rows, "bits_per_character" if is_text else "accuracy")
+    best = [row.best_accuracy for row in rows if row.best_accuracy is not None]
+    if best:
+        axes.axhline(best[0], color=GREY, linewidth=0.7, zorder=0)
+    for name in ATTENTIONS[::-1]:
+        curve = sorted((row for row in curves if row.attention == name), key=lambda row: row.width)
+        if curve:
+            style = style_of(name)
+            x, low, high = zip(*((row.parameters, row.low, row.high) for row in curve), strict=True)
+            axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
+            draw_curve(axes, style, curve, ("parameters", "mean"), "x", dots=3.0)
+    axes.set(title=TITLES[task], xscale="log", xlabel="parameters")
+    axes.set_ylabel("bits per character" if is_text else "test accuracy")
+    if not is_text:
+        axes.set_ylim(-0.03, 1.05)
+
+
+def measured() -> list[Row]:
+    """The rows that the project keeps: docs/data/figure1.csv."""
+    kept = files(__package__).joinpath("figure1.csv").read_text(encoding="utf-8")
+    return with_choices(read(kept))
+
+
+def read(text: str) -> list[Row]:
+    """Rows from CSV; lines that begin with # say where they come from."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return [
+        Row(**{name: _value(word) for name, word in each.items()}) for each in csv.DictReader(lines)
+    ]
+
+
+def _value(word: str) -> Any:
+    """A number, a truth, a word, or nothing."""
+    if word in ("", "True", "False"):
+        return {"": None, "True": True, "False": False}[word]
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            pass
+    return word

@@ -1,0 +1,209 @@
+"""The prediction: accuracy of trained models against the exact gap to Bayes of their attention."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import rankdata
+
+from ..._results import record
+from ...attention import CATALOGUE
+from ...population import population_minimum
+from ..questions import AbstractAttentionQuestion, AbstractQuestion, Bayes, Record, TrainGrid
+from . import figure1
+from .rows import Ask, Row
+from .style import INK, WIDTH
+
+STEM = "prediction"
+
+CAPTION = """\
+Test accuracy of trained models against the exact gap to Bayes of their attention, on the spiked task with as many \
+tokens as the sequences have and ν = 4 log L: with a bias of the score that is tuned (left), as in the trained \
+models, and without (right). The smallest width of figure 1; dots are means over seeds, lines reach from the worst \
+seed to the best one. Gaps below 1e-5 are drawn there. Above each panel, Spearman's rank correlation and, in brackets, \
+the middle 95 % of it when attentions and seeds are drawn again with replacement; it is −1 if the gap alone decides. \
+Recurrences have no gap in this theory and are left out. prediction.csv has all numbers, other widths too.
+"""
+
+_SMALLEST = 1e-5  # gap that is drawn; smaller ones are zero within the errors of an infimum
+_DRAWS = 2000  # of the bootstrap: an error of 1 % of the ends of the interval
+_SIDES = {"gap": "with a free bias", "gap_without_bias": "without a bias"}
+_QUICK_ATTENTIONS = ("softmax", "softplus", "relu", "taylor-2", "linear")
+
+
+@dataclass(frozen=True)
+class Biased(AbstractAttentionQuestion):
+    """The least risk of an attention with infinite data and a bias that is tuned, or none."""
+
+    kind: ClassVar[str] = "least risk by bias"
+    package: ClassVar[str] = "population"
+
+    free_bias: bool
+
+    def answer(self) -> Record:
+        attention = type(self.student)(free_bias=self.free_bias)
+        return record(population_minimum(self.problem, attention))
+
+
+def questions(quick: bool) -> list[AbstractQuestion]:
+    """Models and gaps."""
+    models = _models(quick)
+    return [*models, *_risks(models)]
+
+
+def _models(quick: bool) -> list[TrainGrid]:
+    if quick:
+        from ...trained import figure1_model
+
+        smallest = min(each.width for each in figure1.questions(True))
+        models = (figure1_model(True, smallest, "recall", name) for name in _QUICK_ATTENTIONS)
+        return [TrainGrid(**each) for each in models]
+    return [each for each in figure1.questions(False) if _is_shown(each)]
+
+
+def _is_shown(model: Any) -> bool:
+    """Retrieval, with an attention that the theory has."""
+    return model.task in figure1.RETRIEVAL and model.attention in CATALOGUE
+
+
+def _risks(models: Sequence[Any]) -> list[AbstractQuestion]:
+    """The least risks at each length, with and without a bias, and the Bayes risk."""
+    asked: dict[Any, AbstractQuestion] = {}
+    for model in models:
+        place = "spiked", 4.0 * log(model.length), str(model.length)
+        asked[place] = Bayes(*place)
+        for free in (True, False):
+            asked[*place, model.attention, free] = Biased(*place, model.attention, free)
+    return list(asked.values())
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure."""
+    models = _models(quick)
+    return predicted(figure1.with_choices(figure1.rows_of(models, ask(models))), ask)
+
+
+def predicted(rows: Sequence[Row], ask: Ask) -> list[Row]:
+    """Rows of figure 1 in retrieval, one for each model, with the gaps of its attention at its length."""
+    shown = [row for row in rows if _is_shown(row)]
+    asked = _risks(shown)
+    least = {}
+    for question, found in zip(asked, ask(asked), strict=True):
+        given = question.inputs
+        least[given["length"], given.get("attention"), given.get("free_bias")] = found
+    lengths = {row.task: str(row.length) for row in shown}
+    points = []
+    for model in figure1.summary(shown, "accuracy"):
+        length = lengths[model.task]
+        bayes = least[length, None, None]["risk"]
+        free, none = (least[length, model.attention, bias] for bias in (True, False))
+        points.append(
+            Row(
+                **{name: getattr(model, name) for name in ("task", "attention", "width")},
+                length=length,
+                accuracy=model.mean,
+                lowest=model.low,
+                highest=model.high,
+                accuracies=" ".join(map(repr, model.values)),
+                gap=free["risk"] - bayes,
+                gap_without_bias=none["risk"] - bayes,
+                bias=free["bias"],
+                result=free["result"],
+                attained=free["attained"],
+            )
+        )
+    return _with_correlations(points)
+
+
+def _with_correlations(points: Sequence[Row]) -> list[Row]:
+    """Each row with the rank correlations of its task and width."""
+    found = {}
+    for panel in {(row.task, row.width) for row in points}:
+        here = [row for row in points if (row.task, row.width) == panel]
+        for side in _SIDES:
+            found[*panel, side] = correlation(here, side)
+    names = ("", "_low", "_high")
+    return [
+        Row(
+            **vars(row)
+            | {
+                f"correlation_{side}{name}": value
+                for side in _SIDES
+                for name, value in zip(names, found[row.task, row.width, side], strict=True)
+            }
+        )
+        for row in points
+    ]
+
+
+def correlation(rows: Sequence[Row], side: str) -> tuple[float | None, float | None, float | None]:
+    """Spearman's rank correlation of gap and accuracy, and the middle 95 % of a bootstrap over attentions and seeds.
+
+    Draws in which all gaps or all accuracies are the same have no correlation and are left out; `None` where that is
+    so of the rows themselves.
+    """
+    gaps = np.array([_shown_gap(getattr(row, side)) for row in rows])
+    seeds = np.array([[float(word) for word in row.accuracies.split()] for row in rows])
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(len(rows), size=(_DRAWS, len(rows), 1))
+    again = rng.integers(seeds.shape[1], size=(_DRAWS, *seeds.shape))
+    drawn = _spearman(gaps[chosen[..., 0]], seeds[chosen, again].mean(-1))
+    (value,) = _spearman(gaps[None], seeds.mean(-1)[None])
+    if np.isnan(value):
+        return None, None, None
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    return float(value), float(low), float(high)
+
+
+def _spearman(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Of each line of two tables; not a number where all are the same."""
+    ranks = [rankdata(np.round(each, 6), axis=1) for each in (first, second)]
+    x, y = (each - each.mean(1, keepdims=True) for each in ranks)
+    scale = np.sqrt(np.sum(x * x, 1) * np.sum(y * y, 1))
+    return np.where(scale > 0, np.sum(x * y, 1) / np.where(scale > 0, scale, 1.0), np.nan)
+
+
+def _shown_gap(gap: float) -> float:
+    return max(gap, _SMALLEST)
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """Tasks downwards; with a bias at the left, without at the right."""
+    smallest = min(row.width for row in rows)
+    shown = [row for row in rows if row.width == smallest]
+    tasks = [task for task in figure1.RETRIEVAL if any(row.task == task for row in shown)]
+    figure = Figure(figsize=(WIDTH, 0.6 + 2.5 * len(tasks)), layout="constrained")
+    panels = figure.subplots(len(tasks), 2, sharey=True, squeeze=False)
+    for line, task in zip(panels, tasks, strict=True):
+        for axes, side in zip(line, _SIDES, strict=True):
+            _draw_panel(axes, [row for row in shown if row.task == task], side)
+        line[0].set_ylabel(f"test accuracy, {task}")
+    for axes, words in zip(panels[-1], _SIDES.values(), strict=True):
+        axes.set_xlabel(rf"gap to Bayes {words}, $\nu = 4\log L$")
+    return figure
+
+
+def _draw_panel(axes: Axes, rows: Sequence[Row], side: str) -> None:
+    for row in rows:
+        style, gap = figure1.style_of(row.attention), _shown_gap(getattr(row, side))
+        axes.plot([gap, gap], [row.lowest, row.highest], color=style.colour, linewidth=1.0)
+        axes.plot([gap], [row.accuracy], "o", color=style.colour, markersize=4)
+        axes.annotate(
+            row.attention,
+            (gap, row.accuracy),
+            (4, 3),
+            textcoords="offset points",
+            fontsize=6.5,
+            color=INK,
+        )
+    value, low, high = (
+        getattr(rows[0], f"correlation_{side}{name}") for name in ("", "_low", "_high")
+    )
+    said = "undefined" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    axes.set(title=f"$L = {rows[0].length}$, rank correlation {said}", xscale="log")
+    axes.set_ylim(-0.03, 1.08)
+    axes.set_xlim(_SMALLEST / 2, 3.0)

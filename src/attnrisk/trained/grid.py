@@ -1,0 +1,93 @@
+"""The models of figure 1 and of the recall benchmark of Arora et al., with several learning rates and seeds each.
+
+A model is a dictionary of plain values: it can be a question, a line of a CSV file, or a job of another process.
+"""
+
+from itertools import product
+from typing import Any
+
+from .._results import record
+from .model import GATED, UNGATED
+from .tasks import ZOOLOGY_SIZES, Needle, get_task
+from .training import Copy, Setting, Watch, train
+
+Model = dict[str, Any]
+
+RETRIEVAL, LANGUAGE = ("recall", "needle"), "text"
+ATTENTIONS = (
+    *("softmax", "softplus", "elu+1", "relu", "relu2", "taylor-2", "sigmoid", "erf", "linear"),
+    *(GATED, UNGATED),
+)
+_QUICK_ATTENTIONS = ("softmax", "softplus", "linear", UNGATED)
+_WIDTHS, _QUICK_WIDTHS = (16, 32, 64, 128), (8, 16)
+_SIZES: dict[str, Model] = {
+    "recall": {"pairs": 16, "vocabulary": 128, "length": 128, "steps": 1000, "batch_size": 64},
+    "needle": {"vocabulary": 16, "length": 64, "steps": 500, "batch_size": 256},
+    "text": {"length": 128, "steps": 1000, "batch_size": 64},
+}
+_QUICK_SIZES: dict[str, Model] = {
+    "recall": {"pairs": 4, "vocabulary": 32, "length": 32, "steps": 200, "batch_size": 16},
+    "needle": {"vocabulary": 4, "length": 16, "steps": 200, "batch_size": 32},
+    "text": {"length": 32, "steps": 200, "batch_size": 16},
+}
+_RATES, _QUICK_RATES = (1e-3, 3e-3, 1e-2), (3e-3, 1e-2, 3e-2)  # few steps need larger ones
+_SEEDS = (0, 1, 2)
+_ZOOLOGY_ATTENTIONS = ("softmax", "softplus", "linear", "taylor-2", GATED)
+_ZOOLOGY_RATES = (1e-4, 4.6e-4, 2.2e-3, 1e-2)
+_ZOOLOGY_TOKENS = 2**15  # in each step
+_ZOOLOGY_WIDTHS = (64, 128)
+
+
+def figure1_models(quick: bool) -> list[Model]:
+    """All models of figure 1, the small ones first."""
+    widths, attentions = (_QUICK_WIDTHS, _QUICK_ATTENTIONS) if quick else (_WIDTHS, ATTENTIONS)
+    tasks = *RETRIEVAL, LANGUAGE
+    return [figure1_model(quick, *each) for each in product(widths, tasks, attentions)]
+
+
+def figure1_model(quick: bool, width: int, task: str, attention: str) -> Model:
+    """A model of figure 1."""
+    sizes = (_QUICK_SIZES if quick else _SIZES)[task]
+    rates = _QUICK_RATES if quick else _RATES
+    grid = {"learning_rates": rates, "seeds": _SEEDS}
+    return {"attention": attention, "task": task, "width": width, **sizes, **grid}
+
+
+def zoology_models(steps: int) -> list[Model]:
+    """The settings of Arora et al. with the best of four learning rates; those of interest first."""
+    lengths = [length for length, _ in ZOOLOGY_SIZES]
+    return [
+        {
+            "attention": attention,
+            "task": "zoology",
+            "width": width,
+            "length": length,
+            "steps": steps,
+            "batch_size": _ZOOLOGY_TOKENS // length,
+            "precision": "bfloat16",
+            "learning_rates": _ZOOLOGY_RATES,
+            "seeds": (0,),
+        }
+        for attention, width, length in product(_ZOOLOGY_ATTENTIONS, _ZOOLOGY_WIDTHS, lengths)
+    ]
+
+
+def setting_of(model: Model) -> Setting:
+    """What the trainings of a model share."""
+    sizes = {name: model.get(name) for name in ("length", "pairs", "vocabulary")}
+    shape = {
+        name: model[name] for name in ("width", "layers", "steps", "precision") if name in model
+    }
+    batch = {"batch": model["batch_size"]} if "batch_size" in model else {}
+    return Setting(get_task(model["task"], **sizes), model["attention"], **shape, **batch)
+
+
+def train_grid(model: Model, watch: Watch | None = None) -> list[dict[str, Any]]:
+    """A record for each pair of a learning rate and a seed, all trained at once.
+
+    `best_accuracy` is that of the Bayes predictor, where it is known.
+    """
+    setting = setting_of(model)
+    copies = [Copy(rate, seed) for rate in model["learning_rates"] for seed in model["seeds"]]
+    best = setting.task.best_accuracy() if isinstance(setting.task, Needle) else None
+    return [record(each) | {"best_accuracy": best} for each in train(setting, copies, watch=watch)]
