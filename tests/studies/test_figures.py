@@ -28,7 +28,7 @@ from attnrisk.studies.figures import (
     prediction,
     style,
 )
-from attnrisk.studies.figures.rows import joined, least, least_risks
+from attnrisk.studies.figures.rows import Row, joined, least, least_risks
 from attnrisk.studies.questions import Bayes, Optimal, Thresholds
 
 LEAST = "task nu length attention risk error attained bayes_risk bayes_error excess m_kk bias"

@@ -60,7 +60,9 @@ def test_padding_changes_no_loss(mixer, rng):
     tokens = jnp.pad(batch.tokens, ((0, 2), (0, 9)), constant_values=5)
     positions = jnp.pad(batch.positions, ((0, 2), (0, 1)), constant_values=12)
     padded = Batch(tokens, positions, *(jnp.pad(each, ((0, 2), (0, 1))) for each in batch[2:]))
-    found, expected = (jnp.stack(losses_of(model, each)) for each in (padded, batch))
+    found, expected = (
+        jnp.stack(eqx.filter_jit(losses_of)(model, each)) for each in (padded, batch)
+    )
     np.testing.assert_allclose(found, expected, rtol=2e-6)  # sums in float32, in another order
 
 
@@ -71,17 +73,12 @@ def test_the_same_call_gives_the_same_bits(whole):
     assert [each.loss for each in whole] == [each.loss for each in again]
 
 
-def test_another_seed_is_another_training(whole):
-    (other,) = train(SMALL, [Copy(1e-2, 1)])
-    assert not np.array_equal(other.losses[:5], whole[0].losses[:5])
-
-
 def test_copies_are_what_each_is_alone(whole):
     """To rounding: products of many copies are summed in another order, and a loss of order 1 grows errors tenfold."""
-    for copy, together in zip(COPIES, whole, strict=True):
-        (alone,) = train(SMALL, [copy])
-        np.testing.assert_allclose(alone.losses, together.losses, rtol=1e-3)
-        np.testing.assert_allclose(alone.losses[:10], together.losses[:10], rtol=1e-5)
+    (alone,) = train(SMALL, COPIES[1:])
+    np.testing.assert_allclose(alone.losses, whole[1].losses, rtol=1e-3)
+    np.testing.assert_allclose(alone.losses[:10], whole[1].losses[:10], rtol=1e-5)
+    assert not np.allclose(alone.losses[:10], whole[0].losses[:10], rtol=1e-2)  # another seed
 
 
 class Killed(BaseException):

@@ -149,9 +149,11 @@ def correlation(rows: Sequence[Row], side: str) -> tuple[float | None, float | N
     gaps = np.array([_shown_gap(getattr(row, side)) for row in rows])
     seeds = np.array([[float(word) for word in row.accuracies.split()] for row in rows])
     rng = np.random.default_rng(0)
-    chosen = rng.integers(len(rows), size=(_DRAWS, len(rows), 1))
     again = rng.integers(seeds.shape[1], size=(_DRAWS, *seeds.shape))
-    drawn = _spearman(gaps[chosen[..., 0]], seeds[chosen, again].mean(-1))
+    means = np.take_along_axis(seeds[None], again, -1).mean(-1)
+    # An attention that is drawn twice is one tie, not two points.
+    chosen = rng.integers(len(rows), size=(_DRAWS, len(rows)))
+    drawn = _spearman(gaps[chosen], np.take_along_axis(means, chosen, 1))
     (value,) = _spearman(gaps[None], seeds.mean(-1)[None])
     if np.isnan(value):
         return None, None, None

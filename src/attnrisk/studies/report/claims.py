@@ -311,13 +311,18 @@ def softmax_wins_in_retrieval(rows: Sequence[Row]) -> Claim:
         for task, measure in (("recall", "accuracy"), ("text", "bits_per_character"))
     )
     rivals = sorted({name for _, name in recall} & set(_RIVALS))
+    names = ("softmax", *rivals)
+    whole = [
+        width
+        for width in {width for width, _ in recall}
+        if all((width, name) in found for name in names for found in (recall, bits))
+    ]
     behind = {
         width: recall[width, "softmax"] - float(np.mean([recall[width, name] for name in rivals]))
-        for width in {width for width, name in recall if (width, name) in bits}
+        for width in whole
     }
     width = max(behind, key=lambda at: behind[at])
     more = float(np.mean([bits[width, name] for name in rivals])) / bits[width, "softmax"] - 1.0
-    names = ("softmax", *rivals)
     told = (
         ", ".join(f"{name} {found[width, name]:.2f}" for name in names) for found in (recall, bits)
     )
