@@ -312,7 +312,7 @@ def test_bad_starts_are_refused():
 
 def test_three_heads_find_two_features():
     """Through random points: the flow lowers the risk of three heads on two features."""
-    task = ar.FeatureSLR(ar.one_of_features([9.0, 6.0]), length=3)
+    task = ar.FeatureSLR(ar.one_of([9.0, 6.0]), length=3)
     attention = ar.Heads(ar.Softmax(), count=3)
     start = overlaps_of(0.3 * np.random.default_rng(0).normal(size=(4, 7)), teachers=3)
     flow = ar.gradient_flow(task, attention, start, times=[0.0, 1.0, 4.0])

@@ -11,7 +11,7 @@ import attnrisk as ar
 from attnrisk.population.minimum import Minimum
 from attnrisk.population.overlaps import overlaps_of
 
-TASK = ar.FeatureSLR(ar.one_of_features([6.0, 3.0]), length=5, noise=0.2)
+TASK = ar.FeatureSLR(ar.one_of([6.0, 3.0]), length=5, noise=0.2)
 
 
 def _monte_carlo(task, attention, overlaps, n, rng):
@@ -20,8 +20,9 @@ def _monte_carlo(task, attention, overlaps, n, rng):
     factor = np.linalg.cholesky(np.asarray(overlaps.residual) + 1e-14 * np.eye(len(overlaps.Q)))
     teacher = rng.normal(size=(n, length, features + 1))
     location = rng.integers(length, size=n)
-    atom = rng.choice(len(task.atoms), size=n, p=task.weights)
-    teacher[np.arange(n), location, :features] += task.atoms[atom]
+    law = task.shift_law
+    atom = rng.choice(len(law.means), size=n, p=law.weights)
+    teacher[np.arange(n), location, :features] += law.means[atom]
     own = rng.normal(size=(n, length, len(factor)))
     student = teacher @ np.asarray(overlaps.M).T + own @ factor.T
     label = teacher[np.arange(n), location, -1] + task.noise * rng.normal(size=n)
@@ -56,7 +57,7 @@ def test_one_head_on_one_feature_is_the_spiked_task(rng):
     exact = ar.population_risk(ar.SpikedSLR(4.0, 3), ar.Softmax(), overlaps)
     for task, attention in (
         (ar.SpikedSLR(4.0, 3), ar.Heads(ar.Softmax(), count=1)),
-        (ar.FeatureSLR([[2.0]], length=3), ar.Softmax()),
+        (ar.FeatureSLR(ar.ShiftMixture([[2.0]]), length=3), ar.Softmax()),
     ):
         found = ar.population_risk(task, attention, overlaps)
         assert abs(float(found) - float(exact)) < 5 * float(found.error)
