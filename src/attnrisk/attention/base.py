@@ -59,6 +59,10 @@ class AbstractAttention(eqx.Module):
         plain, stretched = (np.asarray(_weights(self, scale * scores)) for scale in (1.0, _STRETCH))
         return not np.allclose(plain, stretched, rtol=1e-6, atol=1e-9) or bool(np.ptp(plain) < 1e-9)
 
+    def given_norms(self, squares: Float[Array, " keys"]) -> "AbstractAttention":
+        """The same where biases depend on the squared norms `Q_hh` of the keys, which are these."""
+        return self
+
     def with_bias(self, bias: Any) -> "AbstractAttention":
         """The same with another bias."""
         return eqx.tree_at(lambda attention: attention.bias, self, bias)
