@@ -23,7 +23,10 @@ ANSWERS = (
         "ERMFit",
         "FixedPoint",
         "Flow",
+        "HeadsMinimum",
+        "LocalMinimum",
         "Minimum",
+        "OnlineSGD",
     ),
     *("OptimalAsymptotics", "SGDPath", "Stationary", "StreamedDataset", "Thresholds", "Trajectory"),
 )

@@ -19,7 +19,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from .._check import refuse
+from .._check import refuse, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention, AbstractHeads, BayesSoftmax, Heads
 from ..numerics.arrays import as_arrays
@@ -250,6 +250,7 @@ def heads_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 
     if not isinstance(task, AbstractNeedle):
         allowed = "one with a shifted token (spiked or features) for several heads"
         raise refuse("task", task.name, allowed)
+    seed = whole("seed", seed, minimum=0)
     problem, exact = _Problem(task, attention), has_exact_heads(task, attention)
     integral, starts = _search_integral(task, attention, exact, seed), _starts(problem, seed)
     ends = _distinct(_descend(problem, integral, starts, _SEARCH_TOLERANCE, _SEARCH_STEPS))
