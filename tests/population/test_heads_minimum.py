@@ -49,6 +49,11 @@ def test_several_heads_on_a_selected_task_are_refused():
         ar.population_minimum(ar.MaxSLR(2.0, 3), ar.Heads(ar.Softmax(), 2))
 
 
+def test_heads_that_jump_are_refused():
+    with pytest.raises(ValueError, match="continuous"):
+        ar.population_minimum(ar.FeatureSLR(FLIPPED, 5), ar.Heads(ar.Hardmax(), 2))
+
+
 SLOW = {
     "softmax-1": (FLIPPED, 10, ar.Heads(ar.SoftmaxPlusOne(), 2, free_bias=True), 0.612804),
     "softmax-1, two tokens": (

@@ -27,6 +27,7 @@ from ..numerics.linalg import solve
 from ..numerics.minimise import Descent, map_batch, minimise_bfgs
 from ..numerics.qmc import sobol
 from ..tasks import AbstractNeedle, AbstractTask
+from .continuity import check_continuous
 from .engines import NeedleHeads
 from .engines.base import AbstractEngine
 from .overlaps import Overlaps
@@ -92,7 +93,7 @@ def _listed(values: Any) -> list[float] | None:
 
 
 class HeadsMinimum(eqx.Module):
-    """The lowest of the minima found, and all of them with distinct risks, lowest first.
+    """The lowest of the minima found, and all of them with distinct risks, lowest first; saddles are left out.
 
     That it is the lowest of all is not proven: the search starts from a finite number of places.
     """
@@ -144,8 +145,8 @@ class HeadsMinimum(eqx.Module):
 
     @property
     def converged(self) -> bool:
-        """Whether the descent ended at a minimum, or at an infimum."""
-        return self.result.converged
+        """Whether the descent ended at a minimum, or at an infimum, and not at a saddle."""
+        return self.result.converged and self.lowest.kind != "saddle"
 
 
 class _Problem(eqx.Module):
@@ -252,6 +253,8 @@ def heads_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 
         raise refuse("task", task.name, allowed)
     seed = whole("seed", seed, minimum=0)
     problem, exact = _Problem(task, attention), has_exact_heads(task, attention)
+    if not exact:
+        check_continuous(attention, int(task.length.longest))
     integral, starts = _search_integral(task, attention, exact, seed), _starts(problem, seed)
     ends = _distinct(_descend(problem, integral, starts, _SEARCH_TOLERANCE, _SEARCH_STEPS))
     if exact:
@@ -259,7 +262,8 @@ def heads_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 
         places = [np.asarray(end.at) for end in ends]
         ends = _distinct(_descend(problem, integral, places, _TOLERANCE, _STEPS))
     minima = [_certified(problem, integral, end, exact, seed) for end in ends]
-    return HeadsMinimum(tuple(sorted(minima, key=lambda each: float(each.risk))))
+    minima.sort(key=lambda each: float(each.risk))
+    return HeadsMinimum(tuple(each for each in minima if each.kind != "saddle") or tuple(minima))
 
 
 def _search_integral(
