@@ -13,7 +13,11 @@ BAD = [
     ("bayes --noise nan", "--noise = nan", "≥ 0"),
     ("bayes --spread 0", "--spread = 0", "> 0"),
     ("bayes --task max --spread 2", "--spread = 2", "left out"),
-    ("bayes --task spike", "--task = 'spike'", "one of spiked, max (did you mean spiked?)"),
+    (
+        "bayes --task spike",
+        "--task = 'spike'",
+        "one of spiked, max, features (did you mean spiked?)",
+    ),
     ("bayes --length=", "--length = ''", "10, 1-3 or 1:0.25,8:0.75"),
     ("bayes --length ten", "--length = 'ten'", "10, 1-3 or 1:0.25,8:0.75"),
     ("bayes --length 0", "--length = [0]", "from 1 to"),

@@ -312,15 +312,16 @@ def test_bad_starts_are_refused():
 
 def test_three_heads_find_two_features():
     """Through random points: the flow lowers the risk of three heads on two features."""
-    task = ar.FeatureSLR(ar.one_of_features([9.0, 6.0]), length=3)
+    task = ar.FeatureSLR(ar.one_of([9.0, 6.0]), length=3)
     attention = ar.Heads(ar.Softmax(), count=3)
     start = overlaps_of(0.3 * np.random.default_rng(0).normal(size=(4, 7)), teachers=3)
     flow = ar.gradient_flow(task, attention, start, times=[0.0, 1.0, 4.0])
     assert flow.risk.kind is ar.ErrorKind.STANDARD
     assert flow.overlaps.M.shape == (3, 4, 3)
     assert np.all(np.diff(flow.risk.value) < -10 * flow.risk.error.max())
-    again = ar.population_risk(task, attention, flow.end)
-    assert abs(float(again) - float(flow.end_risk.value)) < 1e-9
+    exact = ar.population_risk(task, attention, flow.end)
+    assert exact.kind is ar.ErrorKind.BOUND
+    assert abs(float(exact) - float(flow.end_risk.value)) < 4 * float(flow.end_risk.error)
 
 
 def test_errors_of_risks_at_a_kink_are_not_understated(rng):

@@ -23,7 +23,10 @@ ANSWERS = (
         "ERMFit",
         "FixedPoint",
         "Flow",
+        "HeadsMinimum",
+        "LocalMinimum",
         "Minimum",
+        "OnlineSGD",
     ),
     *("OptimalAsymptotics", "SGDPath", "Stationary", "StreamedDataset", "Thresholds", "Trajectory"),
 )
@@ -94,7 +97,10 @@ def suited():
         "path": ["/no/such/file.npz", "/dev/null", "/"],
         "M": [np.zeros((2, 2)), np.zeros((4, 2, 2))],
         "Q": [np.eye(2), np.zeros((4, 2, 2))],
-        "atoms": [ar.flipped(9.0), np.ones((3, 2))],
+        "features": [ar.flipped(9.0), ar.gaussian([2.0, 1.0])],
+        "means": [np.ones((3, 2)), [[1.0]]],
+        "nus": [[9.0, 4.0]],
+        "variances": [[2.0]],
     }
 
 

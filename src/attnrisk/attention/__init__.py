@@ -25,7 +25,7 @@ from .catalogue import (
 )
 from .elementwise import AbstractElementwise, Elementwise
 from .general import AbstractGeneral, General
-from .heads import Heads
+from .heads import AbstractHeads, BayesSoftmax, Heads
 from .kernel import AbstractKernel, Kernel
 
 __all__ = [
@@ -35,7 +35,9 @@ __all__ = [
     "AbstractAttention",
     "AbstractElementwise",
     "AbstractGeneral",
+    "AbstractHeads",
     "AbstractKernel",
+    "BayesSoftmax",
     "Elementwise",
     "ElementwiseRelu",
     "EluPlusOne",

@@ -84,6 +84,10 @@ class AbstractAttention(eqx.Module):
         scores = np.random.default_rng(0).standard_normal((16, self.keys, 3))
         return np.asarray(_attend(self, scale * scores + shift))
 
+    def given_norms(self, squares: Float[Array, " keys"]) -> "AbstractAttention":
+        """The same where biases depend on the squared norms `Q_hh` of the keys, which are these."""
+        return self
+
     def with_bias(self, bias: Any) -> "AbstractAttention":
         """The same with another bias."""
         return eqx.tree_at(lambda attention: attention.bias, self, bias)

@@ -1,50 +1,148 @@
-"""Several heads of one attention, each with a key vector of its own and normalised by itself (section 10)."""
+"""Several heads, each with a key vector and a bias of its own (section 10)."""
 
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import refuse, whole
+from .._check import LARGEST, is_traced, numbers, one_of, refuse, shown, whole
 from .base import AbstractAttention, Mask
 
+MOST_HEADS = 100
 
-class Heads(AbstractAttention):
-    """The average of the weights that `count` heads give to each token.
 
-    They share a bias, in addition to that of `attention`; it is free where the bias of `attention` is.
-    """
+class AbstractHeads(AbstractAttention):
+    """`count` key vectors; `bias` is an array with a number for each, added to its scores."""
 
-    name: ClassVar[str] = "heads"
     family: ClassVar[str] = "heads"
-    attention: AbstractAttention
-    count: int = eqx.field(static=True)
-
-    def __init__(
-        self,
-        attention: AbstractAttention,
-        count: int,
-        *,
-        bias: Any = 0.0,
-        free_bias: bool | None = None,
-    ):
-        if not isinstance(attention, AbstractAttention) or attention.keys != 1:
-            raise refuse("attention", repr(attention), "an attention of one key vector")
-        self.attention, self.count, self.bias = attention, whole("count", count), bias
-        self.free_bias = attention.free_bias if free_bias is None else free_bias
+    count: eqx.AbstractVar[int]
 
     @property
     def keys(self) -> int:  # type: ignore[override]
         return self.count
 
+    def __call__(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
+        return self.attend(scores, mask)
+
+
+class Heads(AbstractHeads):
+    """Heads of one attention, each normalised by itself: token `ℓ` has the weight `Σ_h c_h σ(χ_h + b_h)_ℓ`.
+
+    With `weights="average"` every `c_h` is `1/count`; with `"free"` they are tuned where a minimum is searched, and an
+    array gives them. `bias` is one number for all heads or one for each, in addition to the bias of `attention`; it is
+    free where the bias of `attention` is, unless `free_bias` says otherwise.
+    """
+
+    name: ClassVar[str] = "heads"
+    attention: AbstractAttention
+    count: int = eqx.field(static=True)
+    head_weights: Float[Any, " H"]
+    free_weights: bool = eqx.field(static=True)
+    bias: Any = eqx.field(kw_only=True)
+
+    def __init__(
+        self,
+        attention: AbstractAttention,
+        count: int,
+        weights: Any = "average",
+        *,
+        bias: Any = 0.0,
+        free_bias: bool | None = None,
+    ):
+        if not isinstance(attention, AbstractAttention) or attention.keys != 1:
+            raise refuse("attention", shown(attention), "an attention of one key vector")
+        self.attention, self.count = attention, whole("count", count, 1, MOST_HEADS)
+        if isinstance(weights, str):
+            one_of("weights", weights, ("average", "free"))
+            self.free_weights = weights == "free"
+            self.head_weights = np.full(self.count, 1.0 / self.count)
+        else:
+            self.free_weights = False
+            self.head_weights = _per_head("weights", weights, self.count)
+        self.bias = _per_head("bias", bias, self.count)
+        self.free_bias = attention.free_bias if free_bias is None else free_bias
+
+    @property
+    def analytic(self) -> bool:  # type: ignore[override]
+        return self.attention.analytic
+
+    @property
+    def exponential(self) -> bool:  # type: ignore[override]
+        return self.attention.exponential
+
+    @property
+    def compares_tokens(self) -> bool:  # type: ignore[override]
+        return self.attention.compares_tokens
+
     @property
     def takes_mask(self) -> bool:
         return self.attention.takes_mask
 
-    def __call__(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
-        return jnp.mean(jax.vmap(lambda own: self.attention(own + self.bias, mask))(scores), 0)
+    def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
+        own = jax.vmap(lambda score, bias: self.attention(score + bias, mask))
+        return jnp.asarray(self.head_weights) @ own(scores, jnp.asarray(self.bias))
+
+    def with_head_weights(self, weights: Any) -> "Heads":
+        """The same with other weights of the heads."""
+        return eqx.tree_at(lambda attention: attention.head_weights, self, weights)
+
+
+class BayesSoftmax(AbstractHeads):
+    """Softmax over tokens and heads together: token `ℓ` has the weight `Σ_h e^{χ_hℓ + b_h} / Σ_{h,ℓ'} e^{χ_hℓ' + b_h}`.
+
+    One head on each atom `μ_h` of a needle's shift, with `b_h = log w_h − |μ_h|²/2`, is the posterior of the location.
+    The biases are free, and tuned where a minimum is searched; with `tied` they are `log w_h − Q_hh/2`, where `w` are
+    the `weights` (equal if not given).
+    """
+
+    name: ClassVar[str] = "bayes-softmax"
+    analytic: ClassVar[bool] = True
+    exponential: ClassVar[bool] = True
+    count: int = eqx.field(static=True)
+    tied: bool = eqx.field(static=True)
+    weights: Float[Any, " H"]
+    bias: Any = eqx.field(kw_only=True)
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        bias: Any = 0.0,
+        free_bias: bool = True,
+        tied: bool = False,
+        weights: Any = None,
+    ):
+        self.count, self.tied = whole("count", count, 1, MOST_HEADS), bool(tied)
+        equal = np.full(self.count, 1.0 / self.count)
+        self.weights = equal if weights is None else _per_head("weights", weights, self.count)
+        if not is_traced(self.weights) and not np.all(np.asarray(self.weights) > 0):
+            raise refuse("weights", shown(weights), "numbers > 0, one for each head")
+        self.bias = _per_head("bias", bias, self.count)
+        self.free_bias = bool(free_bias) and not self.tied
+
+    def given_norms(self, squares: Float[Array, " H"]) -> "BayesSoftmax":
+        if not self.tied:
+            return self
+        found = jnp.log(jnp.asarray(self.weights)) - squares / 2.0
+        return BayesSoftmax(self.count, bias=found, free_bias=False, weights=self.weights)
 
     def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
-        return self(scores, mask)
+        if self.tied:
+            allowed = "one with biases of its own where the norms of the keys are not known"
+            raise refuse("attention", "bayes-softmax with tied biases", allowed)
+        joint = jax.nn.logsumexp(scores + jnp.asarray(self.bias)[:, None], 0)
+        return jax.nn.softmax(joint if mask is None else jnp.where(mask, joint, -jnp.inf))
+
+
+def _per_head(name: str, values: Any, count: int) -> Any:
+    """A number for each head, of an array of them or of one number for all."""
+    allowed = f"a number, or one for each of {count} heads"
+    if is_traced(values):
+        return jnp.broadcast_to(values, (count,))
+    read = numbers(name, values, allowed)
+    if read.shape not in ((), (count,)) or np.any(np.abs(read) > LARGEST):
+        raise refuse(name, shown(values), allowed)
+    return np.broadcast_to(read, (count,)).copy()

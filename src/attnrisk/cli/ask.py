@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .._results import Estimate, Result
     from ..attention import AbstractAttention
     from ..flow import Flow
-    from ..population import Minimum, Overlaps
+    from ..population import HeadsMinimum, Minimum, Overlaps
 
 _DIGITS = 8  # of a risk in a table, which fits a terminal of 80 columns
 _FIRST = 1e-2  # time of the first record after the start of a flow: the risk hardly changes before
@@ -23,7 +23,7 @@ _PER_DECADE = 3
 _TEACHER, _RESIDUAL = ("m_kk", "m_kv", "m_vk", "m_vv"), ("R_kk", "R_kv", "R_vv")
 
 
-@command(ASK, "Bayes risk", options.task(length="10"))
+@command(ASK, "Bayes risk", options.task(length="10", features=True))
 def bayes(args: Any) -> render.Shown:
     """The lowest risk of any predictor, even one that knows the hidden directions.
 
@@ -43,8 +43,8 @@ def bayes(args: Any) -> render.Shown:
 @command(
     ASK,
     "population risk",
-    options.task(length="10"),
-    options.attentions(),
+    options.task(length="10", features=True),
+    options.heads(),
     options.overlaps("ask for the risk there"),
 )
 def population(args: Any) -> render.Shown:
@@ -52,13 +52,16 @@ def population(args: Any) -> render.Shown:
 
     Example: attnrisk population --task spiked --nu 5 --length 10 --attention softmax,linear
     """
+    from .._check import refuse
     from ..population import Minimum, bayes_risk, population_minimum, population_risk
 
     task, given, found = args.task, args.overlaps, []
+    if given is not None and (task.features > 1 or any(a.keys > 1 for a in args.attentions)):
+        raise refuse("overlaps", "(given)", "left out with several heads or features")
     with ThreadPoolExecutor(1) as other:
         meanwhile = other.submit(bayes_risk, task)
         for done, attention in enumerate(args.attentions):
-            args.progress(attention.name, done, len(args.attentions))
+            args.progress(_name(attention), done, len(args.attentions))
             if given is None:
                 found.append(population_minimum(task, attention))
             else:
@@ -67,9 +70,8 @@ def population(args: Any) -> render.Shown:
     found.sort(key=lambda each: float(each.risk))
     rows = [
         {
-            "attention": each.attention.name,
-            **render.picked(each, "risk", "attained", "overlaps", "result", risk_error="error"),
-            "bias": _bias(each.attention),
+            "attention": _name(each.attention),
+            **(_heads_fields(each) if _has_heads(each) else _one_head_fields(each)),
             "converged": each.result.converged,
             "bayes_risk": float(bayes),
             "gap": float(each.risk) - float(bayes),
@@ -81,13 +83,97 @@ def population(args: Any) -> render.Shown:
         "bayes_error": float(bayes.error),
         "task": render.task_fields(task),
     }
-    show = _risk_panel if len(found) == 1 else _risk_table
+    show: Any = _risk_panel if len(found) == 1 else _risk_table
+    if all(map(_has_heads, found)):
+        show = _heads_panel if len(found) == 1 else _heads_table
     return render.Shown(fields, [show(render.task_words(task), found, bayes, given is not None)])
 
 
+def _name(attention: AbstractAttention) -> str:
+    """Of heads that of their attention."""
+    from ..attention import Heads
+
+    return attention.attention.name if isinstance(attention, Heads) else attention.name
+
+
+def _has_heads(least: Minimum | HeadsMinimum) -> bool:
+    from ..population import HeadsMinimum
+
+    return isinstance(least, HeadsMinimum)
+
+
+def _one_head_fields(least: Minimum) -> dict[str, Any]:
+    picked = render.picked(least, "risk", "attained", "overlaps", "result", risk_error="error")
+    return {**picked, "bias": _bias(least.attention)}
+
+
+def _heads_fields(least: HeadsMinimum) -> dict[str, Any]:
+    """Overlaps are matrices, of a single head too."""
+    names = "head_weights", "biases"
+    picked = render.picked(least, "risk", "attained", "result", *names, risk_error="error")
+    overlaps = {"M": least.overlaps.M.tolist(), "Q": least.overlaps.Q.tolist()}
+    minima = [
+        render.picked(each, "risk", "kind", "result", *names, risk_error="error")
+        | {"keys": each.overlaps.M[:-1, :-1].tolist()}
+        for each in least.minima
+    ]
+    return {**picked, "heads": least.attention.keys, "overlaps": overlaps, "minima": minima}
+
+
+def _key_words(keys: Any) -> str:
+    """Each key along the features."""
+    return "; ".join(", ".join(f"{number:z.4f}" for number in key) for key in keys)
+
+
+def _listed(numbers: list[float] | None) -> str | None:
+    return None if numbers is None else ", ".join(f"{each:.6g}" for each in numbers)
+
+
+def _heads_panel(task: str, found: list[HeadsMinimum], bayes: Estimate, at_overlaps: bool) -> Any:
+    (least,) = found
+    lines = [
+        f"{render.with_error(each.risk, _DIGITS)} ({each.kind}) at {_key_words(each.overlaps.M[:-1, :-1])}"
+        for each in least.minima
+    ]
+    rows = {
+        "least risk": render.with_error(least.risk),
+        "attained": "yes" if least.attained else f"no ({least.result})",
+        "result": render.result_words(least.result),
+        "Bayes risk": render.with_error(bayes),
+        "gap to Bayes": render.with_error(_gap(least.risk, bayes)),
+        "keys along the features": _key_words(least.overlaps.M[:-1, :-1]),
+        "m_vv": f"{float(least.overlaps.M[-1, -1]):.8g}",
+        "biases": _listed(least.biases),
+        "head weights": _listed(least.head_weights),
+        "minima found": "\n".join(lines),
+    }
+    heads = f"{least.attention.keys} heads of " if least.attention.keys > 1 else ""
+    return render.facts(f"{heads}{_name(least.attention)} on the {task}", rows)
+
+
+def _heads_table(task: str, found: list[HeadsMinimum], bayes: Estimate, at_overlaps: bool) -> Any:
+    rows = [
+        (
+            _name(least.attention),
+            render.with_error(least.risk, _DIGITS),
+            render.significant(_gap(least.risk, bayes), _DIGITS),
+            _key_words(least.overlaps.M[:-1, :-1]),
+            render.short_result(least.result),
+        )
+        for least in found
+    ]
+    columns = "attention", "risk", "gap to Bayes", "keys along the features", "result"
+    first = ("(Bayes)", render.with_error(bayes, _DIGITS))
+    notes = render.result_notes([least.result for least in found])
+    return render.table(f"Least risk, {task}", columns, [first, *rows], notes, head=1)
+
+
 def _bias(attention: AbstractAttention) -> float | None:
-    """The bias that was tuned or given."""
-    return float(attention.bias) if attention.free_bias or attention.bias else None
+    """The bias of one head that was tuned or given."""
+    import numpy as np
+
+    bias = np.asarray(attention.bias).item()
+    return bias if attention.free_bias or bias else None
 
 
 def _gap(risk: Estimate, bayes: Estimate) -> Estimate:

@@ -102,19 +102,47 @@ def _group(name: str, members: Sequence[Options], read: Callable[..., Any]) -> O
     return Options(name, tuple(one.parameters[0] for one in members), read)
 
 
-def task(nu: str = "5", length: str = "3", spread: bool = True) -> Options:
-    """The retrieval task."""
+def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool = False) -> Options:
+    """The retrieval task, with `features` one of the words of `--task`."""
     which = "spiked: the relevant token is shifted. max: it is the one most aligned with k*."
     lengths = "Tokens in a sequence: 10, or 1-3 (each as likely), or 1:0.25,8:0.75."
     deviation = "Standard deviation γ > 0 of the relevant token, spiked only; 1 if not given."
+    if features:
+        which += " features: it is shifted at random along several directions."
+    law = "Law of the shift along the features, for --task features: flipped:9, one-of:9,6,4 or gaussian:9,5,2."
     members = [
-        option("task", which, "spiked", "spiked|max"),
+        option("task", which, "spiked", "spiked|max|features" if features else "spiked|max"),
+        *([option("features", law, metavar="LAW")] if features else []),
         option("nu", "Signal strength of the relevant token: ν ≥ 0; for max also inf.", nu),
         option("length", lengths, length, "LAW"),
         option("noise", "Standard deviation of the label noise, Δ ≥ 0.", "0"),
         *([option("spread", deviation)] if spread else []),
     ]
-    return _group("task", members, _read_task)
+
+    def read(task: str, **words: Any) -> AbstractTask:
+        if not features:
+            return _read_task(task, **words)
+        one_of("task", task, ("spiked", "max", "features"))
+        shift = words.pop("features")
+        if task != "features":
+            if shift is not None:
+                raise refuse("features", repr(shift), f"left out where the task is {task}")
+            return _read_task(task, **words)
+        for name, usual in (("nu", nu), ("spread", None)):
+            if words.get(name) != usual:
+                raise refuse(name, words[name], "left out where the task is features")
+        return _read_features(shift, words["length"], words["noise"])
+
+    return _group("task", members, read)
+
+
+def _read_features(shift: str | None, length: str, noise: str) -> AbstractTask:
+    from ..tasks import FeatureSLR, parse_features, parse_lengths
+
+    if shift is None:
+        allowed = "like flipped:9, one-of:9,6,4 or gaussian:9,5,2 where the task is features"
+        raise refuse("features", "(nothing)", allowed)
+    return FeatureSLR(parse_features(shift), parse_lengths(length), real("noise", noise))
 
 
 def _read_task(
@@ -173,6 +201,28 @@ def attentions(
     read_one = _read_learner if learned else _read_attention
     one = option("attention", meaning, ["softmax"], "NAME", kind=list[str])
     return _group("attentions", [one, _FIXED_BIAS if learned else _BIAS], read)
+
+
+def heads() -> Options:
+    """Several attentions, each with a number of heads."""
+    listed = attentions()
+    count = whole("heads", "Key vectors of each attention, each a head of its own.", 1, 100, "1")
+
+    def read(attention: list[str], bias: str, heads: str) -> list[AbstractAttention]:
+        from ..attention import BayesSoftmax, Heads, SoftmaxPlusOne
+
+        number = count.read(heads=heads)
+        names = [name.strip() for word in attention for name in word.split(",")]
+        plain = [name for name in dict.fromkeys(names) if name != BayesSoftmax.name]
+        found = listed.read(attention=plain, bias=bias) if plain else []
+        if number > 1:  # a head of softmax-1 may say nothing, at a score that its bias sets
+            found = [
+                Heads(each, number, free_bias=each.free_bias or isinstance(each, SoftmaxPlusOne))
+                for each in found
+            ]
+        return [*found, *([BayesSoftmax(number)] if BayesSoftmax.name in names else [])]
+
+    return Options("attentions", (*listed.parameters, *count.parameters), read)
 
 
 def overlaps(use: str) -> Options:

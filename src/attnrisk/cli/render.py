@@ -89,13 +89,16 @@ def task_fields(task: Any) -> dict[str, Any]:
     from dataclasses import fields
 
     names = (field.name for field in fields(task))
-    values = {name: getattr(task, name) for name in names}
+    values = {name: getattr(task, name) for name in names if name != "shift_law"}
+    if task.name == "features":
+        values = {"features": str(task.shift_law)} | values
     return {"name": task.name} | values | {"length": str(task.length)}
 
 
 def task_words(task: Any) -> str:
     """`spiked task, ν = 5, L = 10`, and what else is not as usual."""
-    words = f"{task.name} task, ν = {task.nu:g}, L = {task.length}"
+    signal = str(task.shift_law) if task.name == "features" else f"ν = {task.nu:g}"
+    words = f"{task.name} task, {signal}, L = {task.length}"
     if task.noise:
         words += f", noise {task.noise:g}"
     if task.spread != 1.0:

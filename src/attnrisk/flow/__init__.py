@@ -2,15 +2,19 @@
 
 from .flow import Flow, gradient_flow, random_starts, swapped_starts
 from .landscape import Basins, Stationary, basins, certify, mismatched_minimum
+from .online import OnlineSGD, largest_step, online_sgd
 
 __all__ = [
     "Basins",
     "Flow",
+    "OnlineSGD",
     "Stationary",
     "basins",
     "certify",
     "gradient_flow",
+    "largest_step",
     "mismatched_minimum",
+    "online_sgd",
     "random_starts",
     "swapped_starts",
 ]

@@ -6,20 +6,19 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from .._check import numbers, of_type, prng_key, real, refuse, shown, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
-from ..numerics.arrays import as_arrays
 from ..numerics.exponential import Paths, integrate
+from ..population.continuity import check_continuous
 from ..population.overlaps import Overlaps, overlaps_of, swapped
 from ..population.plan import check_problem
 from ..tasks import AbstractTask
 from .state import DERIVATIVES, Problem, evaluator
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
-_LINES, _PARTS, _CUTS, _JUMP = 64, 16, 10, 1e-6  # the last parts are 10^-12 of a line
 
 
 class Flow(eqx.Module):
@@ -136,30 +135,7 @@ def follow(
         allowed = f"of {shape[0]} student and {shape[1]} teacher vectors"
         raise refuse("start", f"(M of shape {np.shape(starts.M)[1:]})", allowed)
     if not problem.is_exact:
-        _check_continuous(problem)
+        check_continuous(problem.attention, int(problem.task.length.longest))
     evaluate = evaluator(problem, DERIVATIVES, partial(problem.plan, fineness=fineness))
     states, domain = problem.pack(starts), problem.is_inside
     return integrate(lambda at: evaluate(at)[1:], states, times, tolerance, accuracy, domain)
-
-
-def _check_continuous(problem: Problem) -> None:
-    """Refuse an attention that jumps: the gradient of an average over random points misses the jumps.
-
-    On lines through random scores, the part with the largest change of a weight is cut again and again.
-    """
-    attention, longest = problem.attention, int(problem.task.length.longest)
-    shape = _LINES, attention.keys, min(longest, _LINES)
-    start, end = 3.0 * np.random.default_rng(0).standard_normal((2, *shape))
-    for _ in range(_CUTS):
-        parts = np.linspace(start, end, _PARTS + 1)
-        change = np.abs(np.diff(_weights(attention, as_arrays(parts)), axis=0)).max(-1)
-        cut, line = change.argmax(0), np.arange(_LINES)
-        start, end = parts[cut, line], parts[cut + 1, line]
-    if np.max(change) > _JUMP:
-        allowed = "continuous in the scores where the risk is found from random points"
-        raise refuse("attention", attention.name, allowed)
-
-
-@eqx.filter_jit
-def _weights(attention: AbstractAttention, scores: Array) -> Array:
-    return jax.vmap(jax.vmap(attention.attend))(scores)

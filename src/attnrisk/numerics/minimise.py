@@ -22,6 +22,8 @@ _FACTOR = 8.0  # by which the damping falls after each of them, and rises after 
 _ROUNDING = 1e-16  # stop when the predicted decrease is below this
 _LAST_DECREASE = 2e-15  # a predicted decrease as small may be lost in rounding
 
+_ARMIJO, _SHRINK, _SHORTEST = 1e-4, 0.4, 1e-9  # of backtracking
+
 BATCH = 8
 # Bytes in all problems of a call: copies of large tables would cost more than they save.
 _MOST_BYTES = 2**25
@@ -181,6 +183,92 @@ def _damped(gradient: Float[Array, " 2"], hessian: Float[Array, "2 2"], damping:
     move = jnp.stack([b * gradient[1] - c * gradient[0], b * gradient[0] - a * gradient[1]])
     move = move / (a * c - b * b)
     return move / jnp.maximum(1.0, jnp.sqrt(move @ move) / _LONGEST_STEP)
+
+
+class _BFGS(NamedTuple):
+    """The best place so far with the function there and an approximate inverse Hessian, and the step to try next."""
+
+    at: Float[Array, " n"]
+    value: Array
+    gradient: Float[Array, " n"]
+    inverse: Float[Array, "n n"]
+    move: Float[Array, " n"]
+    length: Any
+    steps: Any
+    stalled: Any
+
+
+class Descent(NamedTuple):
+    """Where a descent ended, the value and the gradient there, and whether the gradient is below the tolerance."""
+
+    at: Float[Array, " n"]
+    value: Array
+    gradient: Float[Array, " n"]
+    converged: Array
+
+
+def minimise_bfgs(
+    function: Callable[[Float[Array, " n"]], Array],
+    start: Float[Array, " n"],
+    tolerance: Any,
+    most_steps: Any,
+) -> Descent:
+    """The BFGS method with backtracking (Nocedal and Wright, Numerical Optimization, chapter 6), until the norm of the
+    gradient is below `tolerance`.
+
+    Each step, accepted or not, is one evaluation of the function and its gradient, which stands once in the compiled
+    program; the first is at `start`.
+    """
+    identity = jnp.eye(start.size)
+
+    def limited(move: Array) -> Array:
+        return move / jnp.maximum(1.0, jnp.sqrt(move @ move) / _LONGEST_STEP)
+
+    def step(now: _BFGS) -> _BFGS:
+        ahead = now.at + now.length * now.move
+        value, gradient = jax.value_and_grad(function)(ahead)
+        slope = now.gradient @ now.move
+        sound = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
+        enough = sound & (value <= now.value + _ARMIJO * now.length * slope)
+        moved, change = ahead - now.at, gradient - now.gradient
+        curved = moved @ change
+        usable = curved > 1e-14 * jnp.sqrt((moved @ moved) * (change @ change))
+        scale = jnp.where(usable, curved, 1.0)
+        turned = identity - jnp.outer(moved, change) / scale
+        updated = turned @ now.inverse @ turned.T + jnp.outer(moved, moved) / scale
+        inverse = jnp.where(enough & usable, updated, now.inverse)
+        down = -inverse @ gradient
+        down = jnp.where(down @ gradient < 0, down, -gradient)
+        shorter = _SHRINK * now.length
+        return _BFGS(
+            jnp.where(enough, ahead, now.at),
+            jnp.where(enough, value, now.value),
+            jnp.where(enough, gradient, now.gradient),
+            inverse,
+            jnp.where(enough, limited(down), now.move),
+            jnp.where(enough, 1.0, shorter),
+            now.steps + 1,
+            ~enough & (shorter < _SHORTEST),
+        )
+
+    first = _BFGS(
+        start,
+        jnp.asarray(jnp.inf),
+        jnp.zeros_like(start),
+        identity,
+        jnp.zeros_like(start),
+        1.0,
+        0,
+        False,
+    )
+
+    def unfinished(now: _BFGS) -> Array:
+        resting = (jnp.sqrt(now.gradient @ now.gradient) < tolerance) & jnp.isfinite(now.value)
+        return ~resting & ~now.stalled & (now.steps < most_steps)
+
+    last = jax.lax.while_loop(unfinished, step, first)
+    resting = jnp.sqrt(last.gradient @ last.gradient) < tolerance
+    return Descent(last.at, last.value, last.gradient, resting & jnp.isfinite(last.value))
 
 
 def map_batch(function: Callable[[Any], Any], problems: Sequence[Any]) -> list[Any]:

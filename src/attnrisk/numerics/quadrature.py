@@ -193,13 +193,17 @@ class Trapezoid(AbstractRule):
 
     def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
         low, top = transform_range(kernel, tokens, longest, self.window, self.rare)
+        return self.between(low, top, kernel.constant)
+
+    def between(self, low: Any, top: Any, constant: float = 0.0) -> Nodes:
+        """Nodes and measure in `u` where no sum over tokens has a logarithm below `low` or above `top`."""
         low, knee, end = low - self.before, top + _BEYOND, top + self.after
         step = (end - low) / (self.nodes - 1)
         tau = low + step * np.arange(self.nodes)
         xp = tau.__array_namespace__()
         run = xp.exp(tau - knee)
         u, du = tau + run, step * (1.0 + run)
-        return u, du * xp.exp(-kernel.constant * xp.exp(-u)) if kernel.constant > 0 else du
+        return u, du * xp.exp(-constant * xp.exp(-u)) if constant > 0 else du
 
 
 def trapezoid(

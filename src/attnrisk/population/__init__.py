@@ -8,11 +8,14 @@ from .closed_forms import (
     mean_of_largest,
     mean_relevant_field,
 )
+from .heads_minimum import HeadsMinimum, LocalMinimum
 from .minimum import Minimum, population_minima, population_minimum
 from .overlaps import Overlaps, aligned, swapped
 from .risk import population_risk
 
 __all__ = [
+    "HeadsMinimum",
+    "LocalMinimum",
     "Minimum",
     "Overlaps",
     "aligned",

@@ -18,7 +18,14 @@ from ..numerics.quadrature import (
     panels,
     trapezoid,
 )
-from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, AbstractWeighted
+from ..tasks import (
+    AbstractPlanted,
+    AbstractSelected,
+    AbstractTask,
+    AbstractWeighted,
+    FeatureSLR,
+)
+from .feature_bayes import features_missed, sobol_features_missed
 from .plan import ORDERS, SOFTMAX, by_kind, check_problem, weighted_engine
 
 # Where equal steps of NumPy's arrays take some tenths of a second: scales of the fields, and lengths of the law.
@@ -29,7 +36,8 @@ _FINENESS = 1.6, 2.0
 def bayes_risk(task: AbstractTask, seed: int = 0) -> Estimate:
     """`Δ² + 1 − E[p_ε]`, with `p` the posterior of the location given the fields.
 
-    `seed` is that of the Sobol points of a weighted task; elsewhere the risk is exact.
+    `seed` is that of the Sobol points of a weighted task, and of features on more than three of which several
+    components of the mixture act together; elsewhere the risk is exact.
     """
     check_problem(task, known=True)
     exact = _from_location_missed
@@ -37,6 +45,7 @@ def bayes_risk(task: AbstractTask, seed: int = 0) -> Estimate:
         AbstractPlanted: exact,
         AbstractSelected: exact,
         AbstractWeighted: _weighted_risk,
+        FeatureSLR: _features_risk,
     }
     return by_kind(methods, task, "the Bayes risk")(task, seed)
 
@@ -45,6 +54,12 @@ def _from_location_missed(task: AbstractTask, seed: int) -> Estimate:
     missed = location_missed(task)
     value = float(task.noise) ** 2 + missed.value
     return Estimate(value, missed.error + ROUNDING * value)
+
+
+def _features_risk(task: FeatureSLR, seed: int) -> Estimate:
+    missed = features_missed(task) or sobol_features_missed(task, seed)
+    value = float(task.noise) ** 2 + missed.value
+    return Estimate(value, missed.error + ROUNDING * value, missed.kind)
 
 
 def _weighted_risk(task: AbstractWeighted, seed: int) -> Estimate:

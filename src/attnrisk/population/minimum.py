@@ -21,13 +21,14 @@ from jaxtyping import Array, Float
 
 from .._check import LARGEST, refuse
 from .._results import Estimate, Result
-from ..attention import AbstractAttention
+from ..attention import AbstractAttention, AbstractHeads
 from ..numerics.minimise import Bracket, bracket, map_batch, minimise_pair, minimise_scalar
 from ..numerics.qmc import mean_estimate
 from ..numerics.quadrature import estimate_from
-from ..tasks import AbstractTask
+from ..tasks import AbstractTask, FeatureSLR
 from .closed_forms import floor
 from .engines import AbstractEngine, Correlations
+from .heads_minimum import heads_minimum
 from .overlaps import Overlaps, aligned
 from .plan import SearchPlan, check_problem, search_plan
 from .risk import extrapolate
@@ -83,11 +84,16 @@ class Minimum(eqx.Module):
         return self.result.converged
 
 
-def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> Minimum:
-    """The infimum of the risk over `k` along `k*`, `v` along `v*` and, where it is free, the bias.
+def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> Any:
+    """The infimum of the risk over `k` along `k*`, `v` along `v*` and, where it is free, the bias: a `Minimum`.
 
-    `seed` is that of the Sobol points, for what has no exact engine.
+    With heads (`Heads`, `BayesSoftmax`) or features (`FeatureSLR`), the lowest of the minima that descents from many
+    starts find over all keys in the span of the features, biases and head weights: a `HeadsMinimum` (section 10).
+    `seed` is that of the Sobol points, for what has no exact engine, and of random starts.
     """
+    if isinstance(attention, AbstractHeads) or isinstance(task, FeatureSLR):
+        check_problem(task, attention, known=True)
+        return heads_minimum(task, attention, seed)
     return population_minima([task], attention, seed)[0]
 
 

@@ -7,11 +7,20 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .._check import check_double_precision, refuse
-from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel, Softmax
+from ..attention import (
+    AbstractAttention,
+    AbstractElementwise,
+    AbstractKernel,
+    BayesSoftmax,
+    Heads,
+    Softmax,
+)
 from ..numerics.qmc import mean_estimate
 from ..numerics.quadrature import log_complement, panels, transforms_at, trapezoid
 from ..tasks import (
@@ -23,6 +32,8 @@ from ..tasks import (
 )
 from .engines import (
     AbstractEngine,
+    NeedleBayesSoftmax,
+    NeedleHeads,
     PlantedElementwise,
     PlantedKernel,
     SelectedElementwise,
@@ -31,8 +42,10 @@ from .engines import (
     SobolFields,
     SobolScores,
 )
+from .engines.heads import score_nodes
 from .engines.selection import light_selection, panel_selection
 from .engines.sobol import RANDOMISATIONS, draw_points
+from .overlaps import Overlaps
 
 ORDERS = (8, 12)  # of panels: the value is that of the last; their difference is the error
 _LIGHT_ORDER = 6
@@ -50,6 +63,8 @@ _SEARCH_FINENESS, _WIDENED = 1.6, 1.07
 _ROUGH_ORDER = 5  # of panels, where an integral takes seconds
 _SEARCHED_RANDOMISATIONS = 4
 SOFTMAX = Softmax()
+_SHARED_SCALE = 1.2
+MOST_JOINT_HEADS = 3  # of Bayes-softmax, whose grid has a dimension for each
 
 
 class Range(NamedTuple):
@@ -163,6 +178,79 @@ def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | No
 def is_exact(task: AbstractTask, attention: AbstractAttention) -> bool:
     """Whether the risk comes from deterministic quadrature rather than from random points."""
     return find_method(task, attention) is not None
+
+
+class HeadRange(NamedTuple):
+    """Scores that an engine for heads serves: the largest deviation and the largest mean of a token's score, and the
+    lowest and the highest bias."""
+
+    deviation: float
+    shift: float
+    lowest_bias: float = 0.0
+    highest_bias: float = 0.0
+
+
+def has_exact_heads(task: AbstractTask, attention: AbstractAttention) -> bool:
+    """Whether heads or features are integrated by deterministic quadrature (section 10)."""
+    if not isinstance(task, AbstractNeedle):
+        return False
+    if isinstance(attention, BayesSoftmax):
+        return attention.keys <= MOST_JOINT_HEADS
+    kernel = attention.attention if isinstance(attention, Heads) else attention
+    return isinstance(kernel, AbstractKernel) and kernel.analytic
+
+
+def head_range(
+    task: AbstractNeedle, attention: AbstractAttention, overlaps: Overlaps
+) -> tuple[HeadRange, bool]:
+    """The scores at these overlaps, and whether those of different heads, and `z`, are independent."""
+    law, features = task.shift_law, task.features
+    M, Q, squares = (np.asarray(each) for each in (overlaps.M, overlaps.Q, np.diagonal(overlaps.Q)))
+    along = M[:, :features]
+    carried = np.einsum("pf,jfg,qg->jpq", along, np.asarray(law.all_covariances), along)
+    spread = max(1.0, float(task.spread) ** 2)
+    deviations = np.sqrt(spread * squares + np.diagonal(carried, axis1=1, axis2=2))[:, :-1]
+    shift = float(np.abs(along[:-1] @ np.asarray(law.means).T).max())
+    kernel = attention.attention.bias if isinstance(attention, Heads) else 0.0
+    bias = kernel + np.asarray(attention.given_norms(jnp.asarray(squares[:-1])).bias)
+    crossed = np.abs(np.tril(Q, -1)).sum() + np.abs(np.tril(carried, -1)).sum()
+    crossed += np.abs(M[:-1, features:]).sum() + np.abs(M[-1, :features]).sum()
+    within = HeadRange(float(deviations.max()), shift, float(bias.min()), float(bias.max()))
+    return within, bool(crossed == 0.0)
+
+
+def heads_engine(
+    task: AbstractNeedle,
+    attention: AbstractAttention,
+    within: HeadRange,
+    fineness: float,
+    independent: bool = False,
+    widened: float = 1.0,
+) -> NeedleHeads | NeedleBayesSoftmax:
+    """An engine of equal steps, right to some `10^{-8·fineness}`; `widened` steps give another of the same shape.
+
+    Where scores of Bayes-softmax are `independent`, they need no grid.
+    """
+    deviation, shift, low, high = within
+    steps = math.ceil(math.log(max(deviation, 1.0)) / math.log(_SHARED_SCALE) - 1e-9)
+    deviation = _SHARED_SCALE**steps  # neighbouring problems share compiled code
+    lengths = float(task.length.lengths[0]), float(task.length.longest)
+    kernel: Any = attention.attention if isinstance(attention, Heads) else attention
+    if isinstance(attention, BayesSoftmax):
+        # A sum over heads lies up to log H above the largest, and no head is needed to reach as low as the lowest.
+        kernel, low, high = SOFTMAX, 0.0, math.log(attention.keys)
+    elif kernel.exponential and not kernel.constant:
+        low = high = 0.0
+    needle = -shift if lengths[0] == 1 else 0.0
+    tokens = [(high + shift, deviation), (low - shift, deviation), (low + needle, deviation)]
+    rule = trapezoid(deviation, lengths, fineness, widened, kernel, tokens)
+    reach = math.sqrt(2.0 * (18.4 * fineness + 4.0 + math.log(lengths[1])))
+    near = np.abs(rule.x) <= widened * reach * (1.0 + 1e-9)
+    rule = eqx.tree_at(lambda at: (at.x, at.mass), rule, (rule.x[near], rule.mass[near]))
+    if not isinstance(attention, BayesSoftmax):
+        return NeedleHeads(rule)
+    g, mass = score_nodes(rule.x, rule.mass, 1 if independent else attention.keys)
+    return NeedleBayesSoftmax(rule, g, mass, independent)
 
 
 def by_kind(table: Mapping[Any, Any], task: Any, asked: str) -> Any:

@@ -1,6 +1,7 @@
 """The retrieval tasks: where the needle lies, and how long the haystack is."""
 
-from .features import FeatureSLR, flipped, one_of_features
+from .features import FeatureSLR
+from .shifts import ShiftMixture, flipped, gaussian, one_of, parse_features
 from .slr import (
     AbstractNeedle,
     AbstractPlanted,
@@ -30,11 +31,14 @@ __all__ = [
     "FeatureSLR",
     "LengthLaw",
     "MaxSLR",
+    "ShiftMixture",
     "SpikedSLR",
     "WeightedSLR",
     "fixed",
     "flipped",
-    "one_of_features",
+    "gaussian",
+    "one_of",
+    "parse_features",
     "parse_lengths",
     "uniform",
 ]

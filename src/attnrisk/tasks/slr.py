@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._check import Refusal, function, is_traced, real, refuse, shown
 from .._results import AbstractValue
 from .location import AbstractLocation, PlantedLocation, SelectedLocation
+from .shifts import ShiftMixture
 
 LONGEST, MOST_LENGTHS = 10**12, 10**6
 _BLOCK = 512  # lengths summed at a time, so that a law over 10^6 lengths needs little memory
@@ -227,8 +228,11 @@ class AbstractSamplable(AbstractTask):
 class AbstractNeedle(AbstractSamplable):
     """Given the location, tokens are independent, and only the relevant one has a law of its own.
 
-    Its teacher key-fields have a mean that is drawn, and all its fields have standard deviation `spread`.
+    Its teacher key-fields have a mean that is drawn from `shift_law`, and all its fields have standard deviation
+    `spread` around it.
     """
+
+    shift_law: eqx.AbstractVar[ShiftMixture]
 
     def location_noise(
         self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
@@ -266,6 +270,11 @@ class AbstractPlanted(AbstractNeedle):
 
     def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
         return jax.nn.logsumexp(self.log_odds(chi) - self.shift**2 / 2) - jnp.log(chi.size)
+
+    @property
+    def shift_law(self) -> ShiftMixture:  # type: ignore[override]
+        """One atom."""
+        return ShiftMixture(jnp.reshape(self.shift, (1, 1)))
 
     def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
         return jnp.atleast_1d(jnp.asarray(self.shift))

@@ -1,6 +1,7 @@
 """Engines: one method each for a kind of task and a kind of attention. `population.plan` chooses among them."""
 
 from .base import AbstractEngine, Correlations
+from .heads import NeedleBayesSoftmax, NeedleHeads
 from .planted import PlantedElementwise, PlantedKernel
 from .selected import SelectedElementwise, SelectedKernel, SharpSelectedKernel
 from .sobol import SobolFields, SobolScores
@@ -8,6 +9,8 @@ from .sobol import SobolFields, SobolScores
 __all__ = [
     "AbstractEngine",
     "Correlations",
+    "NeedleBayesSoftmax",
+    "NeedleHeads",
     "PlantedElementwise",
     "PlantedKernel",
     "SelectedElementwise",

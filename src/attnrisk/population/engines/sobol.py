@@ -95,6 +95,7 @@ class SobolScores(AbstractSobol):
         The relevant token has coordinates of its own, those that matter most and that Sobol points cover best.
         """
         drawn, keys = 1 + task.shift_uniforms, attention.keys
+        attention = attention.given_norms(jnp.diagonal(overlaps.Q)[:-1])
         shift = task.draw_shift(point[1:drawn])
         own = ndtri(point[drawn:]).reshape(-1, keys)  # the relevant token first
         length, m = len(own), _blocks(overlaps)
@@ -127,6 +128,7 @@ class SobolFields(AbstractSobol):
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps, point: Array
     ) -> Correlations:
         length, m = point.size // (1 + attention.keys), _blocks(overlaps)
+        attention = attention.given_norms(jnp.diagonal(overlaps.Q)[:-1])
         fields, x = ndtri(point[:length]), ndtri(point[length:]).reshape(length, -1)
         own, along = m.m_kf[:, 0], m.m_vf[0]  # of keys and value vector, with the feature
         factor = cholesky(m.q_kk - own[:, None] * own)

@@ -1,0 +1,265 @@
+"""Online stochastic gradient descent in high dimension: closed equations for the overlaps (section 10).
+
+A step on `½(y − f)²` with a fresh mini-batch moves each student vector by `−step` times its gradient. As `D → ∞` at
+`time = steps/D` the overlaps follow an ordinary differential equation, at any step size: the gradient flow times
+`step/2`, and a term `step²/batch` in `dQ/dt` from the noise of the gradients.
+"""
+
+from functools import partial
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float
+
+from .._check import numbers, of_type, real, refuse, shown, whole
+from .._results import ErrorKind, Estimate, Result
+from ..attention import AbstractAttention, BayesSoftmax
+from ..numerics.arrays import as_arrays
+from ..numerics.linalg import cholesky
+from ..numerics.qmc import sobol
+from ..population.overlaps import Overlaps
+from ..population.plan import check_problem
+from ..tasks import AbstractNeedle, AbstractTask
+
+DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(0.1, 100.0, 31)])
+_RANDOMISATIONS = 16  # each follows a path of its own, whose spread is the error
+_LOG2_POINTS, _LOG2_NUMBERS = 12, 19  # points, and random numbers of a randomisation
+_LEAST_POINTS = 512
+_RELATIVE, _ABSOLUTE = 1e-5, 1e-7  # of the solver: less than the error of the points
+_DIVERGED = 1e3  # a squared norm beyond it does not come back
+_AT_REST = 1e-5  # change of the overlaps in a unit of time
+_BISECTIONS = 8
+_STEPS_TRIED = 0.05, 20.0  # between which the largest step is sought
+
+
+class OnlineSGD(eqx.Module):
+    """A path of online SGD: overlaps and risk at each of the times, with standard errors over random points.
+
+    `M` and `Q` are estimates of the two matrices, with an axis of times in front, and `overlaps` are their values.
+    """
+
+    recorded: ClassVar = ("result", "converged", "end_time", "end_risk", "end")
+    times: Float[np.ndarray, " times"]
+    M: Estimate
+    Q: Estimate
+    risk: Estimate
+    end_time: float
+    result: Result = eqx.field(static=True)
+
+    @property
+    def overlaps(self) -> Overlaps:
+        """At each of the times."""
+        return Overlaps(self.M.value, self.Q.value)
+
+    @property
+    def end(self) -> Overlaps:
+        """At the last time."""
+        return Overlaps(self.M.value[-1], self.Q.value[-1])
+
+    @property
+    def end_risk(self) -> Estimate:
+        """At the last time: at rest, the risk that a finite step leaves."""
+        return Estimate(self.risk.value[-1], self.risk.error[-1], self.risk.kind)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the overlaps came to rest."""
+        return self.result.converged
+
+
+def online_sgd(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    start: Overlaps,
+    step: float = 0.1,
+    batch: int = 1,
+    times: Any = DEFAULT_TIMES,
+    seed: int = 0,
+) -> OnlineSGD:
+    """Follow the overlaps from `start`, exactly as `D → ∞`.
+
+    - `step`: `η`, of a step on `½(y − f)²`; `batch`: fresh sequences of each step.
+    - `times`: ascending, from 0; the unit is `D` steps.
+    - `seed`: of the Sobol points that expectations are averaged over.
+
+    Tasks with a shifted token (spiked, features), any attention; biases and head weights stay as they are.
+    """
+    problem = _check(task, attention, start)
+    step, batch = real("step", step, above=0.0), whole("batch", batch, 1, 10**9)
+    allowed = "numbers, ≥ 0 and ascending"
+    read = np.atleast_1d(numbers("times", times, allowed))
+    if read.ndim != 1 or not read.size or read[0] < 0 or np.any(np.diff(read) <= 0):
+        raise refuse("times", shown(times), allowed)
+    points = _draw(problem, seed)
+    noise = step**2 / batch
+    return _follow(problem, start, points, (step, noise), read)
+
+
+def largest_step(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    start: Overlaps,
+    batch: int = 1,
+    time: float = 20.0,
+    seed: int = 0,
+) -> Estimate:
+    """The largest step of online SGD whose path from `start` does not diverge up to this `time`, by bisection."""
+    time = real("time", time, above=0.0)
+
+    def diverges(log_step: float) -> bool:
+        path = online_sgd(task, attention, start, np.exp(log_step), batch, [0.0, time], seed)
+        return path.result is Result.DIVERGED
+
+    low, high = np.log(_STEPS_TRIED[0]), np.log(_STEPS_TRIED[1])
+    if diverges(low) or not diverges(high):
+        allowed = "one from which the largest step is between {:g} and {:g}".format(*_STEPS_TRIED)
+        raise refuse("start", "(these overlaps)", allowed)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if diverges(middle) else (middle, high)
+    lowest, highest = float(np.exp(low)), float(np.exp(high))
+    return Estimate((lowest + highest) / 2.0, (highest - lowest) / 2.0, ErrorKind.BOUND)
+
+
+class _Problem(eqx.Module):
+    task: AbstractNeedle
+    attention: AbstractAttention
+
+
+def _check(task: Any, attention: Any, start: Any) -> _Problem:
+    check_problem(task, attention)
+    if not isinstance(task, AbstractNeedle):
+        allowed = "one with a shifted token (spiked or features) for online SGD"
+        raise refuse("task", task.name, allowed)
+    if isinstance(attention, BayesSoftmax) and attention.tied:
+        raise refuse("attention", "bayes-softmax with tied biases", "one with biases of its own")
+    of_type("start", start, Overlaps, "of type Overlaps, such as aligned(0.1)")
+    shape = attention.keys + 1, task.features + 1
+    if np.shape(start.M) != shape:
+        allowed = f"of {shape[0]} student and {shape[1]} teacher vectors"
+        raise refuse("start", f"(M of shape {np.shape(start.M)})", allowed)
+    if np.size(task.length.lengths) > 1:
+        raise refuse("length", str(task.length), "a single length for online SGD")
+    return _Problem(task, attention)
+
+
+def _draw(problem: _Problem, seed: int) -> Float[np.ndarray, "r n d"]:
+    """Location, shift, label noise, and for each token the teacher's fields and what student vectors have beyond."""
+    task = problem.task
+    fields = task.features + problem.attention.keys + 2
+    dimension = 2 + task.shift_uniforms + fields * int(task.length.longest)
+    log2 = min(_LOG2_POINTS, int(np.floor(_LOG2_NUMBERS - np.log2(dimension))))
+    if 2**log2 < _LEAST_POINTS:
+        most = 2**_LOG2_NUMBERS // _LEAST_POINTS // fields
+        raise refuse("length", str(task.length), f"at most {most} for online SGD of this attention")
+    return sobol(dimension, log2, _RANDOMISATIONS, whole("seed", seed, minimum=0))
+
+
+def _moments(
+    problem: _Problem, overlaps: Overlaps, points: Float[Array, "n d"]
+) -> tuple[Array, ...]:
+    """`E[(y−f) Σ_ℓ ∂f h*_ℓᵀ]`, `E[(y−f) Σ_ℓ ∂f h_ℓᵀ]`, `E[(y−f)² Σ_ℓ ∂f ∂fᵀ]` and `E[(y−f)²]`."""
+    task, attention = problem.task, problem.attention
+    students, teachers = overlaps.M.shape
+    drawn = 2 + task.shift_uniforms
+    root = cholesky(overlaps.residual)
+
+    def predict(fields: Float[Array, "L P"]) -> Array:
+        return attention.attend(fields[:, :-1].T) @ fields[:, -1]
+
+    def at_point(point: Array) -> tuple[Array, ...]:
+        normal = ndtri(point[drawn:]).reshape(-1, teachers + students)
+        relevant = jnp.arange(len(normal)) == jnp.floor(len(normal) * point[0])
+        scale = jnp.where(relevant, task.spread, 1.0)[:, None]
+        shift = jnp.append(task.draw_shift(point[2:drawn]), 0.0)
+        teacher = scale * normal[:, :teachers] + relevant[:, None] * shift
+        student = teacher @ overlaps.M.T + scale * (normal[:, teachers:] @ root.T)
+        label = jnp.sum(relevant * teacher[:, -1]) + task.noise * ndtri(point[1])
+        prediction, slope = jax.value_and_grad(predict)(student)
+        left = label - prediction
+        moved = scale * slope  # |X_ℓ|²/D is the square of the scale
+        return (
+            left * slope.T @ teacher,
+            left * slope.T @ student,
+            left**2 * moved.T @ moved,
+            left**2,
+        )
+
+    return jax.tree.map(partial(jnp.mean, axis=0), jax.vmap(at_point)(points))
+
+
+@eqx.filter_jit
+def _velocity(
+    problem: _Problem, points: Float[Array, "r n d"], rates: tuple[Array, Array], M: Array, Q: Array
+) -> tuple[Array, Array, Array]:
+    """`dM/dt`, `dQ/dt` and the risk, for each randomisation at its own overlaps."""
+    step, noise = rates
+
+    def one(each: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        own, M, Q = each
+        teacher, student, squares, risk = _moments(problem, Overlaps(M, Q), own)
+        return step * teacher, step * (student + student.T) + noise * squares, risk
+
+    return jax.lax.map(one, (points, M, Q))
+
+
+def _follow(
+    problem: _Problem, start: Overlaps, points: np.ndarray, rates: tuple[float, float], times: Any
+) -> OnlineSGD:
+    from scipy.integrate import solve_ivp  # half a second of import that only paths pay
+
+    (students, teachers), runs = np.shape(start.M), len(points)
+    arrays = as_arrays((problem, points, rates))
+    split = runs * students * teachers
+
+    def unpack(state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        M = state[:split].reshape(runs, students, teachers)
+        return M, state[split:].reshape(runs, students, students)
+
+    def at(state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        M, Q, risk = _velocity(*arrays, *as_arrays(unpack(state)))
+        return np.concatenate([np.ravel(M), np.ravel(Q)]), np.asarray(risk)
+
+    def bound(_: float, state: np.ndarray) -> float:
+        return _DIVERGED - float(np.abs(unpack(state)[1]).max())
+
+    bound.terminal = True  # type: ignore[attr-defined]
+    first = np.concatenate(
+        [np.tile(np.ravel(start.M), runs), np.tile(np.ravel(_symmetric(start.Q)), runs)]
+    )
+    solved = solve_ivp(
+        lambda _, state: at(state)[0],
+        (0.0, max(float(times[-1]), 1e-12)),
+        first,
+        t_eval=times,
+        events=bound,
+        rtol=_RELATIVE,
+        atol=_ABSOLUTE,
+    )
+    end, result = float(solved.t[-1]) if solved.t.size else 0.0, Result.TIME_OVER
+    if solved.status != 0 or solved.t.size < len(times):
+        result = Result.DIVERGED
+    states = solved.y.T if solved.t.size else first[None]
+    found = [at(state) for state in states]
+    if result is Result.TIME_OVER and np.abs(found[-1][0]).max() < _AT_REST:
+        result = Result.CONVERGED
+    paths = [unpack(state) for state in states]
+    M, Q = (np.stack([path[part] for path in paths], 1) for part in range(2))
+    risk = np.stack([each[1] for each in found], 1)
+    recorded = np.asarray(times[: len(states)])
+    return OnlineSGD(recorded, _mean(M), _mean(Q), _mean(risk), end_time=end, result=result)
+
+
+def _symmetric(Q: Any) -> np.ndarray:
+    """Of `Q` the lower triangle is read."""
+    lower = np.tril(np.asarray(Q, float))
+    return lower + np.tril(lower, -1).T
+
+
+def _mean(values: Float[np.ndarray, "r ..."]) -> Estimate:
+    error = values.std(0, ddof=1) / np.sqrt(len(values))
+    return Estimate(values.mean(0), error, ErrorKind.STANDARD)

@@ -1,0 +1,35 @@
+"""Whether an attention is continuous, as gradients over random points need."""
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from .._check import refuse
+from ..attention import AbstractAttention
+from ..numerics.arrays import as_arrays
+
+_LINES, _PARTS, _CUTS, _JUMP = 64, 16, 10, 1e-6  # the last parts are 10^-12 of a line
+
+
+def check_continuous(attention: AbstractAttention, longest: int) -> None:
+    """Refuse an attention that jumps: the gradient of an average over random points misses the jumps.
+
+    On lines through random scores of up to `longest` tokens, the part with the largest change of a weight is cut again
+    and again.
+    """
+    shape = _LINES, attention.keys, min(longest, _LINES)
+    start, end = 3.0 * np.random.default_rng(0).standard_normal((2, *shape))
+    for _ in range(_CUTS):
+        parts = np.linspace(start, end, _PARTS + 1)
+        change = np.abs(np.diff(_weights(attention, as_arrays(parts)), axis=0)).max(-1)
+        cut, line = change.argmax(0), np.arange(_LINES)
+        start, end = parts[cut, line], parts[cut + 1, line]
+    if np.max(change) > _JUMP:
+        allowed = "continuous in the scores where the risk is found from random points"
+        raise refuse("attention", attention.name, allowed)
+
+
+@eqx.filter_jit
+def _weights(attention: AbstractAttention, scores: Array) -> Array:
+    return jax.vmap(jax.vmap(attention.attend))(scores)

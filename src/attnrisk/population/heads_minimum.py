@@ -1,0 +1,438 @@
+"""The least risk of several heads, or on several features, with infinite data (section 10).
+
+On the manifold, keys in the span of the features and `v` along `v*`, the best `v` leaves `E[y²] − A²/B`, a function of
+the `H·F` components of the keys and of free biases; with free head weights it is `E[y²] − Aᵀ B⁻¹ A`. Descents from many
+starts in one compiled call follow an average over random sequences, or the exact risk by a rough rule where sequences
+are long; those that end at distinct risks are continued with the exact risk, where there is one.
+"""
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float
+
+from .._check import refuse, whole
+from .._results import Estimate, Result
+from ..attention import AbstractAttention, AbstractHeads, BayesSoftmax, Heads
+from ..numerics.arrays import as_arrays
+from ..numerics.linalg import solve
+from ..numerics.minimise import Descent, map_batch, minimise_bfgs
+from ..numerics.qmc import sobol
+from ..tasks import AbstractNeedle, AbstractTask
+from .continuity import check_continuous
+from .engines import NeedleHeads
+from .engines.base import AbstractEngine
+from .overlaps import Overlaps
+from .plan import HeadRange, has_exact_heads, heads_engine
+from .risk import population_risk
+
+Kind = Literal["minimum", "saddle", "flat", "not certified"]
+
+_RANDOM_STARTS = 12
+_MOST_LOG2_POINTS, _LOG2_NUMBERS = 12, 19  # of random sequences: points, and fields in all
+_LEAST_POINTS = 256  # fewer points are no guide to a minimum
+_MOST_FIELDS = 200  # of a sequence, where there is an exact risk to follow instead
+_SEARCH_TOLERANCE, _TOLERANCE = 1e-4, 1e-6  # norms of gradients
+_SEARCH_STEPS, _STEPS = 200, 60
+# Of rules by the dimension of a token's grid: right to 10^-7 and to 10^-5.
+_FINENESS = {1: 0.9, 2: 0.9, 3: 0.6}
+_ROUGH = 0.5  # of a rule to search with
+_DISTINCT = 1e-4  # risks of descents that are nearer have one minimum
+_MOST_CONTINUED = 3  # of distinct minima, lowest first
+_LONGEST_KEY = 12.0  # a longer key has no minimum near
+_DIFFERENCE = 0.01  # step of central differences for a Hessian
+_CURVED = 1e-5  # an eigenvalue below this is not told from zero
+_WHOLE = 1e-12  # added to the diagonal of B relative to its trace, for heads that are copies
+
+
+class LocalMinimum(eqx.Module):
+    """A minimum: its risk, the overlaps, the attention with its tuned biases and head weights, and the eigenvalues of
+    the Hessian of the risk at the best `v`, in the keys (with one direction outside the features) and free biases."""
+
+    recorded: ClassVar = (
+        *("risk", "overlaps", "head_weights", "biases", "kind", "lowest_eigenvalue"),
+        "gradient_norm",
+    )
+    risk: Estimate
+    overlaps: Overlaps
+    attention: AbstractAttention
+    kind: Kind = eqx.field(static=True)
+    eigenvalues: Float[np.ndarray, " n"]
+    gradient_norm: float
+    result: Result = eqx.field(static=True)
+
+    @property
+    def head_weights(self) -> list[float] | None:
+        """`c_h` of heads that are normalised one by one."""
+        return _listed(getattr(self.attention, "head_weights", None))
+
+    @property
+    def biases(self) -> list[float] | None:
+        """Of each head, added to its scores, where they matter."""
+        squares = jnp.diagonal(jnp.asarray(self.overlaps.Q))[:-1]
+        attention = self.attention.given_norms(squares)
+        matters = self.attention.free_bias or isinstance(attention, BayesSoftmax)
+        return _listed(attention.bias) if matters or np.any(attention.bias) else None
+
+    @property
+    def lowest_eigenvalue(self) -> float | None:
+        """Of the Hessian, where there is one."""
+        return float(self.eigenvalues[0]) if self.eigenvalues.size else None
+
+
+def _listed(values: Any) -> list[float] | None:
+    return None if values is None else np.atleast_1d(np.asarray(values, float)).tolist()
+
+
+class HeadsMinimum(eqx.Module):
+    """The lowest of the minima found, and all of them with distinct risks, lowest first; saddles are left out.
+
+    That it is the lowest of all is not proven: the search starts from a finite number of places.
+    """
+
+    recorded: ClassVar = (
+        *("risk", "overlaps", "head_weights", "biases", "attained", "result", "converged"),
+    )
+    minima: tuple[LocalMinimum, ...]
+
+    @property
+    def lowest(self) -> LocalMinimum:
+        """The minimum of least risk."""
+        return self.minima[0]
+
+    @property
+    def risk(self) -> Estimate:
+        """The least risk."""
+        return self.lowest.risk
+
+    @property
+    def overlaps(self) -> Overlaps:
+        """Where it is reached."""
+        return self.lowest.overlaps
+
+    @property
+    def attention(self) -> AbstractAttention:
+        """With its tuned biases and head weights."""
+        return self.lowest.attention
+
+    @property
+    def head_weights(self) -> list[float] | None:
+        """`c_h` of heads that are normalised one by one."""
+        return self.lowest.head_weights
+
+    @property
+    def biases(self) -> list[float] | None:
+        """Of each head, added to its scores, where they matter."""
+        return self.lowest.biases
+
+    @property
+    def result(self) -> Result:
+        """Why the descent stopped."""
+        return self.lowest.result
+
+    @property
+    def attained(self) -> bool:
+        """Whether the least risk is that of finite vectors."""
+        return self.result is not Result.K_DIVERGES
+
+    @property
+    def converged(self) -> bool:
+        """Whether the descent ended at a minimum, or at an infimum, and not at a saddle."""
+        return self.result.converged and self.lowest.kind != "saddle"
+
+
+class _Problem(eqx.Module):
+    """A point is the components of the keys, along the features and one direction outside them, then the free biases.
+
+    One direction is enough for any dimension: the Hessian is the same in all. A descent from a point without that
+    component stays without it. An `integral` is an engine, or points of random sequences.
+    """
+
+    task: AbstractNeedle
+    attention: AbstractAttention
+
+    @property
+    def free_biases(self) -> int:
+        """Of Bayes-softmax the first is void."""
+        if not self.attention.free_bias:
+            return 0
+        return self.attention.keys - isinstance(self.attention, BayesSoftmax)
+
+    def unpack(self, point: Float[Array, " n"]) -> tuple[Float[Array, "H n"], AbstractAttention]:
+        """The keys, and the attention with its biases."""
+        end = point.size - self.free_biases
+        keys, biases = point[:end].reshape(self.attention.keys, -1), point[end:]
+        if not self.free_biases:
+            return keys, self.attention
+        if isinstance(self.attention, BayesSoftmax):
+            biases = jnp.concatenate([jnp.zeros(1), biases])
+        if not isinstance(self.attention, AbstractHeads):
+            return keys, self.attention.with_bias(biases[0])
+        return keys, self.attention.with_bias(biases)
+
+    def overlaps(self, keys: Float[Array, "H n"]) -> Overlaps:
+        """With `v = v*`."""
+        features = self.task.features
+        M = jnp.zeros((len(keys) + 1, features + 1)).at[:-1, :-1].set(keys[:, :features])
+        Q = jnp.zeros((len(keys) + 1,) * 2).at[:-1, :-1].set(keys @ keys.T)
+        return Overlaps(M.at[-1, -1].set(1.0), Q.at[-1, -1].set(1.0))
+
+    def correlations(self, integral: Any, point: Float[Array, " n"]) -> tuple[Array, Array]:
+        """`A` and `B`, of each head and each pair where the weights of heads are free."""
+        keys, attention = self.unpack(point)
+        attention = attention.given_norms(jnp.sum(keys**2, 1))
+
+        def at(attention: AbstractAttention) -> tuple[Array, Array]:
+            if isinstance(integral, AbstractEngine):
+                return integral.correlations(self.task, attention, self.overlaps(keys))
+            return _sampled(self.task, attention, keys, integral)
+
+        if not (isinstance(attention, Heads) and attention.free_weights):
+            return at(attention)
+        if isinstance(integral, NeedleHeads):
+            return integral.by_head(self.task, attention, self.overlaps(keys))
+        # A is linear in the weights of heads, and B quadratic.
+        weights = jnp.asarray(attention.head_weights)
+        label = jax.jacfwd(lambda c: at(attention.with_head_weights(c))[0])(weights)
+        power = jax.jacfwd(jax.jacfwd(lambda c: at(attention.with_head_weights(c))[1]))(weights)
+        return label, power / 2.0
+
+    def explained(self, integral: Any, point: Float[Array, " n"]) -> Array:
+        """`A²/B`, or `Aᵀ B⁻¹ A`."""
+        label, power = self.correlations(integral, point)
+        if label.ndim == 0:
+            return label**2 / power
+        return label @ _best_weights(label, power)
+
+    def loss(self, integral: Any, point: Float[Array, " n"]) -> Array:
+        """Minus its logarithm."""
+        explained = self.explained(integral, point)
+        sound = explained > 0
+        return jnp.where(sound, -jnp.log(jnp.where(sound, explained, 1.0)), jnp.inf)
+
+
+def _best_weights(label: Float[Array, " H"], power: Float[Array, "H H"]) -> Float[Array, " H"]:
+    """`B⁻¹ A`."""
+    return solve(power + _WHOLE * jnp.trace(power) * jnp.eye(label.size), label)
+
+
+def _sampled(
+    task: AbstractNeedle, attention: AbstractAttention, keys: Array, points: Float[Array, "n d"]
+) -> tuple[Array, Array]:
+    """`A` and `B` over random sequences: scores come from drawn fields along the features, smooth in the keys."""
+    features, drawn = task.features, 1 + task.shift_uniforms
+
+    def at_point(point: Array) -> tuple[Array, Array]:
+        fields = ndtri(point[drawn:]).reshape(-1, features)
+        relevant = jnp.arange(len(fields)) == jnp.floor(len(fields) * point[0])
+        shift = task.draw_shift(point[1:drawn])
+        fields = jnp.where(relevant[:, None], shift + task.spread * fields, fields)
+        weights = attention.attend(keys[:, :features] @ fields.T)  # none has a component outside
+        scale = jnp.where(relevant, task.spread**2, 1.0)
+        return task.spread**2 * jnp.sum(relevant * weights), jnp.sum(scale * weights**2)
+
+    label, power = jax.vmap(at_point)(points)
+    return jnp.mean(label), jnp.mean(power)
+
+
+def heads_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> HeadsMinimum:
+    """The least risk over keys in the span of the features, `v` along `v*`, free biases and free head weights.
+
+    `seed` is that of the random starts and random sequences.
+    """
+    if not isinstance(task, AbstractNeedle):
+        allowed = "one with a shifted token (spiked or features) for several heads"
+        raise refuse("task", task.name, allowed)
+    seed = whole("seed", seed, minimum=0)
+    problem, exact = _Problem(task, attention), has_exact_heads(task, attention)
+    if not exact:
+        check_continuous(attention, int(task.length.longest))
+    integral, starts = _search_integral(task, attention, exact, seed), _starts(problem, seed)
+    ends = _distinct(_descend(problem, integral, starts, _SEARCH_TOLERANCE, _SEARCH_STEPS))
+    if exact:
+        integral = _engine_at(problem, [end.at for end in ends])
+        places = [np.asarray(end.at) for end in ends]
+        ends = _distinct(_descend(problem, integral, places, _TOLERANCE, _STEPS))
+    minima = [_certified(problem, integral, end, exact, seed) for end in ends]
+    minima.sort(key=lambda each: float(each.risk))
+    return HeadsMinimum(tuple(each for each in minima if each.kind != "saddle") or tuple(minima))
+
+
+def _search_integral(
+    task: AbstractNeedle, attention: AbstractAttention, exact: bool, seed: int
+) -> Any:
+    """Points of random sequences, or a rough exact engine where sequences are long."""
+    lengths = np.asarray(task.length.lengths)
+    fields = task.features * int(lengths[-1])
+    if exact and (fields > _MOST_FIELDS or lengths.size > 1):
+        reach = float(task.strength) + 1.0
+        within = HeadRange(reach * _widest(task), reach * float(task.strength), -2.0 * reach, 2.0)
+        return heads_engine(task, attention, within, _ROUGH)
+    if lengths.size > 1:
+        raise refuse("length", str(task.length), "a single length for this attention and task")
+    log2 = min(_MOST_LOG2_POINTS, math.floor(_LOG2_NUMBERS - math.log2(fields)))
+    if 2**log2 < _LEAST_POINTS:
+        most = 2**_LOG2_NUMBERS // _LEAST_POINTS // task.features
+        raise refuse("length", str(task.length), f"at most {most} for this attention and task")
+    dimension = 1 + task.shift_uniforms + fields
+    return sobol(dimension, log2, 1, seed)[0]
+
+
+def _widest(task: AbstractNeedle) -> float:
+    """Deviation of a relevant field, in units of that of noise."""
+    spreads = np.asarray(task.shift_law.all_covariances)
+    return math.sqrt(float(task.spread) ** 2 + float(np.linalg.eigvalsh(spreads).max(initial=0.0)))
+
+
+def _starts(problem: _Problem, seed: int) -> Float[np.ndarray, "s n"]:
+    """Heads on the components of the law, on both sides of each, and random ones, small and large.
+
+    Biases start where a head passes the tokens that are likelier to be its needle than noise.
+    """
+    task, heads, features = problem.task, problem.attention.keys, problem.task.features
+    rng, strength = np.random.default_rng(seed), max(float(task.strength), 0.5)
+    law = task.shift_law
+    values, frames = np.linalg.eigh(np.asarray(law.all_covariances, float))
+    widths = np.sqrt(np.maximum(values, 0.0))[:, None, :] * frames
+    sides = [
+        side * axis
+        for j in range(len(widths))
+        for axis in widths[j].T[::-1]
+        for side in (1.0, -1.0)
+    ]
+    likely = [mean for mean in np.asarray(law.means, float) if np.any(mean)]
+    likely += [side for side in sides if np.any(side)]
+    likely = likely or [np.ones(features)]
+    turns = [
+        np.stack([likely[(first + h) % len(likely)] for h in range(heads)]) for first in range(2)
+    ]
+    keys = [scale * turn for turn in turns for scale in (0.7, 1.0)]
+    keys += [
+        strength * rng.uniform(0.2, 1.2) * rng.normal(size=(heads, features)) / math.sqrt(features)
+        for _ in range(_RANDOM_STARTS)
+    ]
+    squares = np.stack([(each**2).sum(1) for each in keys])
+    biases = -squares / 2.0
+    if isinstance(problem.attention, BayesSoftmax):
+        biases = biases[:, 1:] - biases[:, :1]
+    else:
+        biases = biases - math.log(float(task.length.longest)) / 2.0
+    biases = biases[:, : problem.free_biases]
+    padded = np.pad(np.stack(keys), ((0, 0), (0, 0), (0, 1)))
+    return np.concatenate([padded.reshape(len(keys), -1), biases], 1)
+
+
+class _Run(eqx.Module):
+    """A descent, with all of its numbers as arrays."""
+
+    problem: _Problem
+    integral: Any
+    start: Float[Any, " n"]
+    tolerance: Any
+    steps: Any
+
+    def __call__(self) -> Descent:
+        loss = partial(self.problem.loss, self.integral)
+        return minimise_bfgs(loss, self.start, self.tolerance, self.steps)
+
+
+def _descend(
+    problem: _Problem, integral: Any, starts: Iterable[Any], tolerance: float, steps: int
+) -> list[Descent]:
+    """From each of the starts, in one compiled call."""
+    runs = [_Run(problem, integral, start, tolerance, steps) for start in starts]
+    arrays = [jax.tree.map(lambda leaf: np.asarray(leaf, float), run) for run in runs]
+    return map_batch(operator.call, arrays)
+
+
+def _distinct(found: Sequence[Descent]) -> list[Descent]:
+    """The lowest descents with risks that differ."""
+    kept: list[Descent] = []
+    for end in sorted(found, key=lambda end: float(end.value)):
+        risks = [abs(math.exp(-float(end.value)) - math.exp(-float(other.value))) for other in kept]
+        if math.isfinite(end.value) and not any(apart < _DISTINCT for apart in risks):
+            kept.append(end)
+    return kept[:_MOST_CONTINUED]
+
+
+def _engine_at(problem: _Problem, points: Sequence[Any]) -> AbstractEngine:
+    """For scores near those of these points."""
+    keys, biases = [], []
+    for point in points:
+        own, attention = problem.unpack(jnp.asarray(point))
+        squares = jnp.sum(own**2, 1)
+        keys.append(float(jnp.sqrt(jnp.max(squares))))
+        biases.append(np.ravel(attention.given_norms(squares).bias))
+    length = 1.1 * max(keys) + 0.1
+    within = HeadRange(
+        length * _widest(problem.task),
+        length * float(problem.task.strength),
+        float(np.min(biases)) - 1.0,
+        float(np.max(biases)) + 1.0,
+    )
+    joint = problem.attention.keys if isinstance(problem.attention, BayesSoftmax) else 1
+    return heads_engine(problem.task, problem.attention, within, _FINENESS[joint])
+
+
+def _certified(
+    problem: _Problem, integral: Any, end: Descent, exact: bool, seed: int
+) -> LocalMinimum:
+    """The risk at the end of a descent, with its error, and what the Hessian says of it."""
+    point, features = np.asarray(end.at), problem.task.features
+    keys, attention = problem.unpack(jnp.asarray(point))
+    longest = float(jnp.sqrt(jnp.max(jnp.sum(keys**2, 1))))
+    label, power = (np.asarray(each) for each in _compiled(*as_arrays((problem, integral, point))))
+    if label.ndim:
+        weights = np.asarray(_best_weights(jnp.asarray(label), jnp.asarray(power)))
+        factor = float(weights.sum())
+        attention = attention.with_head_weights(weights / factor)  # type: ignore[attr-defined]
+    else:
+        factor = float(label / power)
+    M = np.zeros((len(keys) + 1, features + 1))
+    M[:-1, :-1], M[-1, -1] = np.asarray(keys)[:, :features], factor
+    overlaps = Overlaps(M, M @ M.T)
+    attention = jax.tree.map(np.asarray, attention)
+    risk = population_risk(problem.task, attention, overlaps, seed=seed + 1)
+    norm = float(np.linalg.norm(end.gradient))
+    kind: Kind = "not certified"
+    eigenvalues = np.zeros(0)
+    if exact:
+        kind, eigenvalues = _curvature(problem, integral, end)
+    result = Result.CONVERGED
+    if longest > _LONGEST_KEY:
+        result = Result.K_DIVERGES
+    elif not norm < (1e2 * _TOLERANCE if exact else 1e2 * _SEARCH_TOLERANCE):
+        result = Result.NOT_STATIONARY
+    return LocalMinimum(risk, overlaps, attention, kind, eigenvalues, norm, result)
+
+
+@eqx.filter_jit
+def _compiled(problem: _Problem, integral: Any, point: Array) -> tuple[Array, Array]:
+    return problem.correlations(integral, point)
+
+
+def _curvature(problem: _Problem, integral: Any, end: Descent) -> tuple[Kind, np.ndarray]:
+    """What the eigenvalues of the Hessian of `E[y²] − A²/B` say.
+
+    From central differences of the gradient, which a descent of one step gives. Where the gradient vanishes it is
+    `A²/B` times the Hessian of the loss.
+    """
+    nodes, weights = np.array([-1.0, 1.0]), np.array([-0.5, 0.5])
+    size = end.at.size
+    moves = _DIFFERENCE * nodes[:, None, None] * np.eye(size)
+    places = (np.asarray(end.at) + moves).reshape(-1, size)
+    found = _descend(problem, integral, places, 0.0, 1)
+    parts = np.stack([each.gradient for each in found]).reshape(nodes.size, size, size)
+    hessian = np.einsum("d,dij->ij", weights / _DIFFERENCE, parts) * math.exp(-float(end.value))
+    eigenvalues = np.linalg.eigvalsh((hessian + hessian.T) / 2.0)
+    if eigenvalues[0] < -_CURVED:
+        return "saddle", eigenvalues
+    return ("minimum" if eigenvalues[0] > _CURVED else "flat"), eigenvalues

@@ -1,0 +1,93 @@
+"""`--task features`, `--heads` and `--attention bayes-softmax`."""
+
+import json
+
+import numpy as np
+import pytest
+
+import attnrisk as ar
+
+FLIPPED = ("--task", "features", "--features", "flipped:4")
+
+
+def _answer(ran):
+    assert (ran.code, ran.err) == (0, "")
+    return json.loads(ran.out)
+
+
+@pytest.mark.parametrize(
+    ("law", "risk"), [("one-of:9,6,4", 0.43567395), ("gaussian:9,5,2", 0.33873582)]
+)
+def test_bayes(run, law, risk):
+    fields = _answer(run("bayes", "--task", "features", "--features", law, "--json"))
+    assert fields["risk"] == pytest.approx(risk, abs=5e-9)
+    assert fields["task"] == {"name": "features", "features": law, "length": "10", "noise": 0.0}
+    assert law in run("bayes", "--task", "features", "--features", law).out
+
+
+def test_two_heads(run):
+    words = ("population", *FLIPPED, "--attention", "bayes-softmax", "--heads", "2")
+    fields = _answer(run(*words, "--json"))
+    assert fields["risk"] == pytest.approx(0.5786167000, abs=1e-9)
+    assert fields["attained"]
+    assert fields["converged"]
+    assert fields["heads"] == 2
+    assert fields["gap"] == pytest.approx(0.0, abs=1e-9)
+    assert set(fields["overlaps"]) == {"M", "Q"}
+    assert np.shape(fields["overlaps"]["M"]) == (3, 2)
+    assert np.ptp(fields["biases"]) < 1e-3
+    assert fields["head_weights"] is None
+    assert fields["minima"][0]["kind"] == "minimum"
+    assert "2 heads of bayes-softmax" in run(*words).out
+
+
+@pytest.mark.slow
+def test_heads_of_the_catalogue(run):
+    names = "softmax,softmax-1"
+    fields = _answer(run("population", *FLIPPED, "--attention", names, "--heads", "2", "--json"))
+    risks = {row["attention"]: row["risk"] for row in fields["rows"]}
+    assert risks["softmax"] == pytest.approx(0.677381, abs=1e-6)
+    assert risks["softmax-1"] == pytest.approx(0.612804, abs=1e-6)
+    assert fields["rows"][0]["head_weights"] == [0.5, 0.5]
+    assert len(fields["rows"][0]["biases"]) == 2
+
+
+BAD = [
+    (("bayes", "--task", "features"), "--features = (nothing)"),
+    (("bayes", "--features", "flipped:9"), "--features = 'flipped:9'"),
+    (("bayes", "--task", "features", "--features", "two:9"), "--features = 'two:9'"),
+    (("bayes", "--task", "features", "--features", "one-of:9,x"), "--features = 'one-of:9,x'"),
+    (("bayes", "--task", "features", "--features", "gaussian:-1"), "--features = 'gaussian:-1'"),
+    (("bayes", *FLIPPED, "--nu", "4"), "--nu = 4"),
+    (("bayes", *FLIPPED, "--spread", "2"), "--spread = 2"),
+    (("bayes", *FLIPPED, "--noise", "-1"), "--noise = -1"),
+    (("bayes", "--task", "feature"), "--task = 'feature'"),
+    (("erm", "--task", "features", "--alpha", "1"), "--task = 'features'"),
+    (("population", *FLIPPED, "--heads", "0"), "--heads = 0"),
+    (("population", *FLIPPED, "--heads", "two"), "--heads = 'two'"),
+    (("population", *FLIPPED, "--heads", "2", "--m-kk", "1", "--q-kk", "1"), "--m-kk"),
+    (("population", "--task", "max", "--heads", "2"), "--task"),
+    (("population", "--attention", "bayes", "--heads", "2"), "--attention = 'bayes'"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_one_line_that_names_the_flag(run, words, said):
+    ran = run(*words)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.count("\n") == 1
+    assert said in ran.err
+
+
+def test_heads_are_made_from_words():
+    from attnrisk.cli.options import heads
+
+    read = heads().read
+    one, two, three = read(attention=["softmax,softmax-1", "bayes-softmax"], heads="2")
+    assert isinstance(one, ar.Heads)
+    assert (one.count, one.free_bias) == (2, False)
+    assert isinstance(two.attention, ar.SoftmaxPlusOne)
+    assert two.free_bias
+    assert isinstance(three, ar.BayesSoftmax)
+    assert isinstance(read(attention=["softmax"], heads="1")[0], ar.Softmax)
