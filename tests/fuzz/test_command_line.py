@@ -114,8 +114,8 @@ def _no_work(monkeypatch, tmp_path):
         "attnrisk.studies.sweep",
         "attnrisk.studies.figures.draw",
         "attnrisk.studies.report.write_report",
-        "attnrisk.cli.explore._announce",
-        "attnrisk.cli.explore._serve",
+        "attnrisk.studies.atlas.write",
+        "webbrowser.open",
     ):
         monkeypatch.setattr(place, lambda *given, **more: [])
 
