@@ -41,7 +41,7 @@ function drawSequence() {
     if (!surface) continue;
     const weights = weightsOf(name, fields, minimumAt(surface, nu, length));
     const others = sum(weights) - weights[needle];
-    const title = `${name}: needle ${weights[needle].toFixed(2)}, all others ${others.toFixed(2)}; `
+    const title = `${name.slice(0, 30)}: needle ${weights[needle].toFixed(2)}, others ${others.toFixed(2)}, `
       + `predicts ${dot(weights, values).toFixed(2)}`;
     rows.push({ title, heights: shown.map((i) => weights[i]), style: styleOf(name) });
   }

@@ -16,7 +16,7 @@ const NU_STEP = 0.25, MOST_SEEDS = 2 ** 31 - 1, MOST_STEPS = 6;
 const initial = {
   task: "spiked", nu: 9, length: 16, bias: NONE,
   show: ["softmax", "taylor-2", "erf", "linear"].filter((name) => name in atlas.attentions),
-  gap: false, follow: false, seed: 4, step: 1, setting: 0, alpha: 3, flow: 0, run: 0,
+  gap: false, follow: false, seed: 5, step: 1, setting: 0, alpha: 3, flow: 0, run: 0,
 };
 initial.show.push(...names.filter((name) => atlas.attentions[name].of_user));
 let state = { ...initial };
