@@ -310,7 +310,7 @@ FULL = Plan(
         8.0,
         16.0,
     ),
-    log2_points=8,
+    log2_points=7,
     flows=(("spiked", 2.0, "10"), ("spiked", 5.0, "3")),
     flowing=("softmax", "softplus", "taylor-2", "erf", "linear"),
 )
