@@ -155,7 +155,11 @@ def test_the_file_agrees_with_a_few_points_computed_anew(shipped):
 @pytest.mark.slow
 def test_the_file_agrees_with_300_points_computed_anew(shipped):
     rng = random.Random(8)
-    surfaces = [each for each in shipped["surfaces"] if each["task"] == "spiked"]
+    # The search for softmax on the max task takes minutes at ν = ∞, where its least risk is a limit.
+    slowest = ("max", "softmax")
+    surfaces = [
+        each for each in shipped["surfaces"] if (each["task"], each["attention"]) != slowest
+    ]
     for at in range(300):
         check_point(surfaces[at % len(surfaces)], rng)
 
