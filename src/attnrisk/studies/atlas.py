@@ -284,7 +284,7 @@ def biases_of(task: str, name: str) -> tuple[str, ...]:
 FULL = Plan(
     grids={
         "spiked": (grid("spiked", 22, 60.0, 12, 10**6, 36),),
-        "max": (grid("max", 14, 20.0, 8, 10**4, 16), grid("max", 1, math.inf, 8, 10**4, 6)),
+        "max": (grid("max", 14, 20.0, 8, 10**4, 20), grid("max", 1, math.inf, 10, 10**4, 14)),
     },
     attentions={
         task: {name: biases_of(task, name) for name in exact_attentions(task)} for task in TASKS
