@@ -18,7 +18,7 @@ help:  ## print this list
 report: $(STAMP)  ## write build/report/report.html: the question, the figures, the answer
 	$(BIN)/attnrisk report --out build/report/report.html --store build/report/answers.sqlite
 
-explore: $(STAMP)  ## start the explorer, a page with sliders on this machine
+explore: $(STAMP)  ## write build/explore.html, a page with sliders, and open it
 	$(BIN)/attnrisk explore
 
 test: lint  ## lint, then run the tests, but for the slow ones
@@ -39,7 +39,7 @@ bench: $(STAMP)  ## measure running times
 	$(BIN)/python -m benchmarks.run
 
 lock:  ## recompile requirements.lock to the newest versions (needs uv)
-	$(UV) pip compile pyproject.toml --extra explorer --group test --group docs --group build --upgrade \
+	$(UV) pip compile pyproject.toml --group test --group docs --group build --upgrade \
 	  --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	  --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	  --quiet --output-file requirements.lock

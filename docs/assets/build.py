@@ -1,4 +1,5 @@
-"""What the build does to a page: formulas become MathML, and a section named in a docstring a link.
+"""What the build does to a page: formulas become MathML, and a section named in a docstring a link. The page with
+sliders is written beside the others.
 
 Browsers draw MathML by themselves, so that the site needs no script and no network for its formulas.
 """
@@ -10,6 +11,8 @@ from typing import Any
 
 from markdown.extensions.toc import slugify
 from math_core import LatexToMathML
+
+from attnrisk.page import make_page
 
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\[(\[](.*?)\\[)\]]\s*</\1>', re.DOTALL)
 _HEADING = re.compile(r"^##+ ((\d+(?:\.\d)?)\.? .*)$", re.MULTILINE)
@@ -23,6 +26,11 @@ def on_page_content(content: str, page: Any, config: Any, **_: Any) -> str:
     if page.url.startswith("api/"):
         content = _linked(content, _addresses(Path(config.docs_dir, "theory.md")))
     return _FORMULA.sub(_mathml, content)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """The page that docs/explore.md embeds."""
+    Path(config.site_dir, "explore-page.html").write_text(make_page(), encoding="utf-8")
 
 
 def _mathml(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the rows of figures and those of the explorer share."""
+"""The two reference lines, and rows as CSV."""
 
 import csv
 import io

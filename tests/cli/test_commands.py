@@ -251,7 +251,7 @@ def test_version(run):
 def test_commands_are_listed_in_panels(run):
     out = run("--help").out
     panels = [line.split()[1] for line in out.splitlines() if line.startswith("╭─ ")]
-    assert panels == ["Options", "Ask:", "Learn:", "Judge", "Reproduce", "Serve"]
+    assert panels == ["Options", "Ask:", "Learn:", "Judge", "Reproduce", "Explore"]
     assert "bool" not in out
 
 

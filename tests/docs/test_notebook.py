@@ -38,7 +38,7 @@ def test_it_is_small_and_executed_in_order(stored: nbformat.NotebookNode) -> Non
 def test_it_says_what_it_said(
     stored: nbformat.NotebookNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # streamlit, where it was imported, leaves one
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # as a plain kernel starts
     fresh = NotebookClient(deepcopy(stored), timeout=600, kernel_name="python3").execute()
     for new, old in zip(fresh.cells, stored.cells, strict=True):
         assert kinds_of(new) == kinds_of(old)

@@ -114,10 +114,12 @@ def _no_work(monkeypatch, tmp_path):
         "attnrisk.studies.sweep",
         "attnrisk.studies.figures.draw",
         "attnrisk.studies.report.write_report",
-        "attnrisk.cli.explore._announce",
-        "attnrisk.cli.explore._serve",
+        "webbrowser.open",
     ):
         monkeypatch.setattr(place, lambda *given, **more: [])
+    surface = {"attention": "softmax", "task": "spiked", "error": 0.0}
+    empty = {"surfaces": [surface], "learning": [], "flows": []}
+    monkeypatch.setattr("attnrisk.studies.atlas.make", lambda ask: empty)
 
 
 def is_named(words, line):

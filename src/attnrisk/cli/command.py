@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from inspect import Signature
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ from .options import JSON, Options, flag_of
 from .render import Shown, print_json, print_rich, working
 
 ASK, LEARN = "Ask: infinite data", "Learn: finite data"
-JUDGE, REPRODUCE, SERVE = "Judge", "Reproduce", "Serve"
+JUDGE, REPRODUCE, EXPLORE = "Judge", "Reproduce", "Explore"
 
 
 class _Help:
@@ -59,13 +58,12 @@ def command(
     """Make a command of a function, whose argument has what each option stands for, by its name, `progress`,
     and `print_now`, which prints a part of the answer before the rest is there. `doing` is shown to someone who waits.
     """
-    listed = options if panel == SERVE else (*options, JSON)
-    parameters = [parameter for one in listed for parameter in one.parameters]
+    parameters = [parameter for one in (*options, JSON) for parameter in one.parameters]
 
     def register(function: Function) -> Function:
         def run(json: bool = False, **words: Any) -> None:
             try:
-                with working(doing) if doing else nullcontext() as progress:
+                with working(doing) as progress:
                     read = {
                         one.name: one.read(
                             **{each.name: words[each.name] for each in one.parameters}

@@ -1,94 +1,103 @@
-"""`attnrisk explore`."""
+"""The page to explore, and the atlas that it shows: `explore` and `atlas`."""
 
 from __future__ import annotations
 
-import errno
+import os
 import sys
-import threading
 import time
-from importlib.util import find_spec
-from pathlib import Path
+from contextlib import redirect_stdout
 from typing import Any
 
-from .._check import Refusal, refuse
-from . import options
-from .command import SERVE, command
-from .render import Shown
-
-_PATIENCE = 0.1  # seconds between looks whether the page is there
-
-# Nothing is sent anywhere, no browser is opened, no traceback is shown, no file is watched.
-_SETTINGS = """
-server.headless=true server.fileWatcherType=none server.showEmailPrompt=false
-browser.gatherUsageStats=false client.showErrorDetails=none client.showErrorLinks=false
-client.toolbarMode=minimal logger.hideWelcomeMessage=true logger.level=warning
-theme.base=light theme.primaryColor=#0072b2
-"""
+from . import options, render
+from .command import EXPLORE, command
+from .interrupts import RESUMED, immediate
 
 
 @command(
-    SERVE,
-    "",
-    options.whole("port", "Port of the page; it must be free.", 1, 2**16 - 1, "8501"),
+    EXPLORE,
+    "the page",
+    options.out("The page; its folder is made if missing.", "build/explore.html"),
+    options.flag("no_open", "Only write the file: no browser is opened."),
     options.option(
-        "host", "Only this machine sees the page unless you change it.", "127.0.0.1", "ADDRESS"
+        "attention",
+        "A function of L scores to L weights, computed into the page: a minute or more.",
+        metavar="MODULE:FUNCTION",
     ),
 )
-def explore(args: Any) -> Shown:
-    """Start a page with sliders on this machine, print its address, and serve it until Ctrl-C.
+def explore(args: Any) -> render.Shown:
+    """Write a page with sliders, one file that needs no network, and open it in the browser.
 
-    Example: attnrisk explore --port 8600
+    Example: attnrisk explore --out explore.html --no-open
     """
-    if find_spec("streamlit") is None:
-        raise Refusal("explore needs streamlit: pip install 'attnrisk[explorer]'")
-    _check_free(args.host, args.port)
-    threading.Thread(target=_announce, args=(args.host, args.port), daemon=True).start()
-    _serve(args.host, args.port)
-    return Shown().interrupted("")
+    from ..page import make_page, read_atlas
+
+    atlas = read_atlas()
+    if args.attention is not None:
+        atlas = _with_attention(atlas, args.attention, args.progress)
+    args.out.write_text(make_page(atlas), encoding="utf-8")
+    file = str(args.out)
+    if not args.no_open:
+        import webbrowser
+
+        with redirect_stdout(sys.stderr):
+            webbrowser.open(args.out.absolute().as_uri())
+    return render.Shown({"file": file}, [file])
 
 
-def _check_free(host: str, port: int) -> None:
-    """Refuse an address on which nothing can listen."""
-    import socket
+def _with_attention(atlas: dict[str, Any], word: str, progress: render.Report) -> dict[str, Any]:
+    from .._check import refuse
+    from ..attention import CATALOGUE
+    from ..studies.atlas import with_attention
+    from ..studies.judge.family import recognise
+    from .judge import _load
 
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, ValueError):  # ValueError: what cannot be encoded as a name
-        raise refuse("host", repr(host), "an address of this machine") from None
-    with socket.socket(family, kind) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if word in CATALOGUE:
+        raise refuse("attention", repr(word), "MODULE:FUNCTION; the catalogue is in the page")
+    with redirect_stdout(sys.stderr):  # what the function prints is no part of the answer
         try:
-            probe.bind(address)
-        except PermissionError:
-            raise refuse("port", port, "one that you may open") from None
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise refuse("port", port, f"free on {host}") from None
-            raise refuse("host", repr(host), "an address of this machine") from None
+            student = recognise(_load("attention", word), word)
+        except SystemExit:
+            allowed = "a function that does not end the program"
+            raise refuse("attention", repr(word), allowed) from None
+        return with_attention(atlas, student, word, progress)
 
 
-def _announce(host: str, port: int) -> None:
-    """Print the address as soon as somebody answers there."""
-    import urllib.request
+@command(
+    EXPLORE,
+    "the atlas",
+    options.out("The file; its folder is made if missing.", "build/atlas.json"),
+    options.STORE,
+    options.SCHEDULER,
+    options.whole("workers", "Local processes; if not given, one per core.", 1, 10_000, None),
+)
+def atlas(args: Any) -> render.Shown:
+    """Compute the atlas that `explore` shows: hours on one core, once; it resumes where it stopped.
 
-    name = f"[{host}]" if ":" in host else host
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while True:
-        try:
-            with direct.open(f"http://{name}:{port}/_stcore/health", timeout=1.0):
-                break
-        except OSError:
-            time.sleep(_PATIENCE)
-    print(f"attnrisk explorer: http://{name}:{port}  (Ctrl-C ends it)")
-    sys.stdout.flush()
+    Example: attnrisk atlas --out atlas.json --store answers.sqlite
+    """
+    from .._check import refuse
+    from ..studies import atlas as atlases
+    from ..studies.execute import session
 
-
-def _serve(host: str, port: int) -> None:
-    """Until a signal comes."""
-    from streamlit.web.cli import main
-
-    from .. import explorer
-
-    script = Path(explorer.__file__).with_name("script.py")
-    settings = [*_SETTINGS.split(), f"server.address={host}", f"server.port={port}"]
-    main(["run", str(script), *(f"--{each}" for each in settings)], standalone_mode=False)
+    begun = time.perf_counter()
+    if args.scheduler is not None and args.workers is not None:
+        raise refuse("workers", args.workers, "left out where a scheduler is given: it has its own")
+    workers = None if args.scheduler else args.workers or os.cpu_count()
+    where = args.store, args.progress, args.scheduler, workers
+    with immediate(RESUMED), session(*where) as ask:
+        made = atlases.make(ask)
+    atlases.write(args.out, made)
+    worst = max(made["surfaces"], key=lambda surface: surface["error"])
+    fields = {
+        "file": str(args.out),
+        "bytes": args.out.stat().st_size,
+        "surfaces": len(made["surfaces"]),
+        "largest_error": worst["error"],
+        "seconds": time.perf_counter() - begun,
+    }
+    rows = {
+        "written": f"{args.out}, {args.out.stat().st_size / 1e6:.2f} MB",
+        "surfaces": str(len(made["surfaces"])),
+        "largest error": f"{worst['error']:.1e} in the logit: {worst['attention']}, {worst['task']}",
+    }
+    return render.Shown(fields, [render.facts("atlas", rows)])

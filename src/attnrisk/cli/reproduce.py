@@ -61,16 +61,19 @@ def figure(args: Any) -> render.Shown:
 def report(args: Any) -> render.Shown:
     """Write one page that walks from the question to the answer, with computed figures and numbers.
 
-    The quick form takes about 90 seconds and leaves out learning curves, which --full has.
+    The quick form takes about 90 seconds and leaves out learning curves, which --full has. explore.html, the page that
+    `attnrisk explore` writes, is put beside it.
 
     Example: attnrisk report --out report.html
     """
+    from ..page import make_page
     from ..studies.execute import session
     from ..studies.report import write_report
 
     begun = time.perf_counter()
     where = args.store, args.progress, args.scheduler, _PROCESSES
     with immediate(RESUMED), session(*where) as ask:
+        args.out.with_name("explore.html").write_text(make_page(), encoding="utf-8")  # linked there
         write_report(args.out, not args.full, ask)
     file = str(args.out)
     return render.Shown({"file": file, "seconds": time.perf_counter() - begun}, [file])

@@ -1,1 +1,0 @@
-"""The explorer: a local page to move sliders on, a thin door with no science inside."""

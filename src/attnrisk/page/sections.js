@@ -1,0 +1,250 @@
+// The sections of the page, each drawn from the state.
+
+// ---- One sequence ----------------------------------------------------------------------------------------------
+
+const LONGEST_DRAWN = 1000, MOST_BARS = 24, ROW = 66;
+
+/** Uniform numbers of a seed, the same in every browser (mulberry32). */
+function randomNumbers(seed) {
+  let a = seed >>> 0;
+  return () => {
+    a = (a + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(a ^ (a >>> 15), a | 1);
+    t = (t + Math.imul(t ^ (t >>> 7), t | 61)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** A sequence of the task: the fields of its tokens along k*, their values along v*, and the place of the needle. */
+function drawTokens(task, nu, length, seed) {
+  const uniform = randomNumbers(seed);
+  const gaussian = () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
+  const fields = Array.from({ length }, gaussian), values = Array.from({ length }, gaussian);
+  if (task === "spiked") {
+    const needle = Math.floor(uniform() * length);
+    fields[needle] += Math.sqrt(nu);
+    return { fields, values, needle };
+  }
+  const gumbel = () => -Math.log(-Math.log(1 - uniform()));
+  const race = fields.map((field) => (nu === Infinity ? field : nu * field + gumbel()));
+  return { fields, values, needle: race.indexOf(race.reduce((a, b) => Math.max(a, b))) };
+}
+
+function drawSequence() {
+  const { task, nu, bias, seed } = state, length = Math.min(state.length, LONGEST_DRAWN);
+  const { fields, values, needle } = drawTokens(task, nu, length, seed);
+  const largest = fields.map((_, i) => i).sort((a, b) => fields[b] - fields[a]);
+  const shown = [...new Set([needle, ...largest])].slice(0, MOST_BARS).sort((a, b) => a - b);
+  const rows = [{ title: "field along k*", heights: shown.map((i) => fields[i]) }];
+  for (const name of state.show) {
+    const surface = surfaceOf(task, name, bias, nu);
+    if (!surface) continue;
+    const weights = weightsOf(name, fields, minimumAt(surface, nu, length));
+    const others = sum(weights) - weights[needle];
+    const title = `${name.slice(0, 30)}: needle ${weights[needle].toFixed(2)}, others ${others.toFixed(2)}, `
+      + `predicts ${dot(weights, values).toFixed(2)}`;
+    rows.push({ title, heights: shown.map((i) => weights[i]), style: styleOf(name) });
+  }
+  $("sequence-note").textContent = `The label is ${values[needle].toFixed(2)}, the value of the needle, `
+    + `token ${lengthText(needle + 1)} of ${lengthText(length)}. `
+    + (length > MOST_BARS ? `The ${MOST_BARS} tokens with the largest fields are shown. ` : "")
+    + (length < state.length ? `This sequence is cut to ${lengthText(length)} tokens. ` : "");
+  drawBars($("sequence"), rows, shown.indexOf(needle));
+}
+
+function drawBars(place, rows, needle) {
+  const width = Math.max(260, place.clientWidth), step = width / rows[0].heights.length;
+  const label = `One sequence. ${rows.slice(1).map((row) => row.title).join(". ")}`;
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${rows.length * ROW + 18}`, role: "img", "aria-label": label });
+  const weights = rows.slice(1).flatMap((row) => row.heights);
+  rows.forEach(({ title, heights, style }, line) => {
+    const scaled = line ? weights : heights; // all weights share one scale
+    const high = Math.max(0.05, ...scaled), low = Math.min(0, ...scaled);
+    const y = (value) => line * ROW + 62 - ((value - low) / (high - low)) * 40;
+    if (style) svg.append(shape("path", { class: `curve ${style}`, d: `M0 ${line * ROW + 11}h17` }));
+    svg.append(shape("text", { x: style ? 22 : 0, y: line * ROW + 15 }, title));
+    heights.forEach((height, i) => {
+      svg.append(shape("rect", {
+        class: i === needle ? "bar-needle" : "bar-other", x: step * (i + 0.12), width: step * 0.76,
+        y: Math.min(y(height), y(0)), height: Math.max(1, Math.abs(y(height) - y(0))),
+      }));
+    });
+    svg.append(shape("path", { class: "axis", d: `M0 ${y(0)}H${width}` }));
+  });
+  const at = Math.min(width - 22, Math.max(22, step * (needle + 0.5)));
+  svg.append(shape("text", { class: "needle-label", x: at, y: rows.length * ROW + 14, "text-anchor": "middle" }, "needle"));
+  place.replaceChildren(svg);
+}
+
+// ---- Least risk ------------------------------------------------------------------------------------------------
+
+const SMALLEST_GAP = 1e-6; // of the logarithmic axis
+
+function drawRisk() {
+  const { task, nu, length, bias } = state;
+  const listed = [BAYES, FLOOR, ...state.show].map((name) => ({ name, surface: surfaceOf(task, name, bias, nu) }));
+  const present = listed.filter((each) => each.surface);
+  drawRiskAgainstNu(state);
+  drawRiskAgainstLength(state, present);
+  drawValues(state, present, listed.filter((each) => !each.surface));
+}
+
+/** Curves of the risk, or of its distance to Bayes, which is the first; `at(x)` gives risk and error. */
+function riskChart(title, axis, here, curves, places, head) {
+  const { gap } = state;
+  const reference = gap ? places.map((place) => curves[0].at(place).risk) : [];
+  const drawn = gap ? curves.filter(({ name }) => name !== BAYES) : curves;
+  const height = (risk, i) => (gap ? Math.max(risk - reference[i], SMALLEST_GAP) : risk);
+  return {
+    title: `${gap ? "distance to Bayes" : "risk"} against ${title}`,
+    x: axis,
+    y: gap ? { low: SMALLEST_GAP, high: 1, log: true } : { low: 0, high: 1 },
+    here,
+    curves: drawn.map(({ name, at }) => ({
+      style: styleOf(name), points: places.map((place, i) => [place, height(at(place).risk, i)]),
+    })),
+    read: (place) => [head(place), ...curves.map(({ name, at }) => `${labelOf(name)} ${withError(at(place))}`)],
+  };
+}
+
+function drawRiskAgainstNu({ task, nu, length, bias, show }) {
+  const range = RANGES[task];
+  const curves = [BAYES, FLOOR, ...show].flatMap((name) => {
+    const surface = surfaceOf(task, name, bias, 0);
+    return surface ? [{ name, at: alongNu(surface, length) }] : [];
+  });
+  const places = Array.from({ length: 121 }, (_, i) => range.nu * (i / 120) ** 1.5);
+  const axis = { low: 0, high: range.nu, label: "signal ν" };
+  const title = `ν, L = ${lengthText(length)}`;
+  drawChart($("risk-nu"), riskChart(title, axis, Math.min(nu, range.nu), curves, places, (at) => `ν = ${nuText(at)}`));
+}
+
+function drawRiskAgainstLength({ task, nu, length, follow }, present) {
+  const range = RANGES[task], growing = follow && nu !== Infinity && nu > 0, slope = nu / Math.log(length);
+  // With ν = slope · log L, as far as the atlas has that ν.
+  const longest = growing ? Math.min(range.length, Math.exp(range.nu / slope)) : range.length;
+  const signalAt = (at) => (growing ? Math.min(range.nu, slope * Math.log(at)) : nu);
+  const curves = present.map(({ name, surface }) => ({
+    name, at: (at) => alongNu(surface, Math.min(at, longest))(signalAt(at)),
+  }));
+  const places = Array.from({ length: 81 }, (_, i) => 2 * (longest / 2) ** (i / 80));
+  const axis = { low: 2, high: range.length, log: true, label: "tokens L" };
+  const head = (at) => `L = ${lengthText(Math.min(at, longest))}${growing ? `, ν = ${nuText(signalAt(at))}` : ""}`;
+  const title = `L, ν = ${growing ? `${slope.toFixed(2)} log L` : nuText(nu)}`;
+  drawChart($("risk-length"), riskChart(title, axis, length, curves, places, head));
+}
+
+function drawValues({ task, nu, length, bias }, present, absent) {
+  const rows = present.map(({ name, surface }) => ({
+    name, found: alongNu(surface, length)(nu), at: surface.m_kk && minimumAt(surface, nu, length),
+  }));
+  const bayes = rows[0].found;
+  rows.sort((a, b) => a.found.risk - b.found.risk || (b.name === BAYES) - (a.name === BAYES));
+  const head = (name) => element("th", { scope: "row" }, swatch(styleOf(name)), labelOf(name));
+  const cells = (texts) => texts.map((text) => element("td", {}, text));
+  const line = ({ name, found, at }) => element("tr", {}, head(name), ...cells([
+    withError(found) + (at && !at.attained ? " (limit)" : ""),
+    name === BAYES ? "" : gapText(found, bayes),
+    at ? sizeText(at.k) : "",
+    at ? (atlas.attentions[name].takes_bias ? sizeText(at.bias) : "no effect") : "",
+  ]));
+  const missing = ({ name }) => element("tr", {}, head(name),
+    element("td", { colspan: 4 }, "not in the atlas with these settings"));
+  $("values-title").textContent = `${task} task, ν = ${nuText(nu)}, L = ${lengthText(length)}, `
+    + (bias === FREE ? "best bias" : "no bias");
+  $("values").replaceChildren(...rows.map(line), ...absent.map(missing));
+}
+function gapText(found, bayes) {
+  const gap = found.risk - bayes.risk, error = found.error + bayes.error;
+  if (gap <= error) return `0 within ${Math.max(error, 1e-7).toExponential(0)}`;
+  return gap < 1e-3 ? gap.toExponential(1) : gap.toFixed(4);
+}
+const sizeText = (value) => (Math.abs(value) >= 999 ? `${value < 0 ? "−" : ""}∞` : String(Number(value.toPrecision(3))));
+
+// ---- Learning from data ----------------------------------------------------------------------------------------
+
+const OPTIMUM = "Bayes optimum", REACHED = "message passing";
+const settingText = ({ task, nu, length }) => `${task} task, ν = ${nu === "inf" ? "∞" : nu}, L = ${length}`;
+const closest = (values, at) => values.reduce((a, b) => (Math.abs(Math.log(b / at)) < Math.abs(Math.log(a / at)) ? b : a));
+
+function drawLearning() {
+  const setting = atlas.learning[state.setting];
+  if (!setting) return;
+  const curves = { [OPTIMUM]: setting.optimal, [REACHED]: setting.reachable, ...setting.curves };
+  const style = (name) => ({ [OPTIMUM]: "bayes", [REACHED]: "floor" })[name] ?? styleOf(name);
+  const alphas = [...new Set(Object.values(curves).flat().map(([alpha]) => alpha))].sort((a, b) => a - b);
+  const slider = $("alpha"), index = Math.min(state.alpha, alphas.length - 1), alpha = alphas[index];
+  [slider.min, slider.max, slider.step, slider.value] = [0, alphas.length - 1, 1, index];
+  slider.setAttribute("aria-valuetext", `α = ${alpha}`);
+  $("alpha-value").textContent = alpha;
+
+  const textAt = (points, at) => {
+    const point = points.find((each) => each[0] === at);
+    if (!point) return "not computed at this α";
+    const [, risk, error, converged] = point;
+    return (risk === null ? "no value" : withError({ risk, error })) + (converged ? "" : " (did not converge)");
+  };
+  const known = (points) => points.filter(([, risk]) => risk !== null);
+  const { information, algorithmic } = setting.thresholds;
+  // No line goes through the jump of the optimum, nor through a point that did not converge.
+  const line = (name, points) => points.flatMap(([at, risk, , converged], i) => {
+    const jump = name === OPTIMUM && information && i && points[i - 1][0] < information && at >= information;
+    const point = [at, converged ? risk : null];
+    return jump ? [[at, null], point] : [point];
+  });
+  drawChart($("risk-alpha"), {
+    title: `test risk, ${settingText(setting)}`,
+    x: {
+      low: alphas[0], high: alphas.at(-1), log: true, label: "sequences per dimension α",
+      ticks: [0.5, 1, 2, 4, 8, 16].filter((at) => at >= alphas[0] && at <= alphas.at(-1)),
+    },
+    y: { low: 0, high: 1.1 },
+    here: alpha,
+    shade: information && algorithmic ? [information, algorithmic] : undefined,
+    curves: Object.entries(curves).map(([name, points]) => ({
+      style: style(name), points: line(name, points), crosses: known(points).filter((each) => !each[3]),
+    })),
+    read: (place) => {
+      const at = closest(alphas, place);
+      return [`α = ${at}`, ...Object.entries(curves).map(([name, points]) => `${name} ${textAt(points, at)}`)];
+    },
+  });
+  $("learned-title").textContent = `${settingText(setting)}, α = ${alpha}`;
+  $("learned").replaceChildren(...Object.entries(curves).map(([name, points]) => element("tr", {},
+    element("th", { scope: "row" }, swatch(style(name)), name), element("td", {}, textAt(points, alpha)))));
+}
+
+// ---- Gradient flow ---------------------------------------------------------------------------------------------
+
+const OVERLAPS = [
+  ["m_kk", "c0", "k with k*"], ["m_vv", "c1", "v with v*"],
+  ["m_kv", "c2 element-wise", "k with v*"], ["m_vk", "c6 element-wise", "v with k*"],
+];
+
+function drawFlow() {
+  const flow = atlas.flows[state.flow];
+  if (!flow) return;
+  const run = flow.runs[state.run], times = atlas.times;
+  const last = Math.min(times.at(-1), Math.max(10, 3 * run.end_time)); // beyond the end nothing moves
+  const path = (key) => times.flatMap((time, i) => (time <= last * 1.001 ? [[time, run[key][i]]] : []));
+  const reading = (columns) => (place) => {
+    const time = closest(times, place), i = times.indexOf(time);
+    return [`time ${Number(time.toPrecision(3))}`, ...columns.map(([key, , text]) => `${text} ${run[key][i].toFixed(3)}`)];
+  };
+  const axis = { low: times[0], high: last, log: true, label: "time" };
+  const all = OVERLAPS.flatMap(([key]) => run[key]);
+  drawChart($("flow-overlaps"), {
+    title: "overlaps with the teacher", x: axis,
+    y: { low: Math.min(0, Math.floor(2 * Math.min(...all)) / 2), high: Math.max(1, Math.ceil(2 * Math.max(...all)) / 2) },
+    curves: OVERLAPS.map(([key, style]) => ({ style, points: path(key) })),
+    read: reading(OVERLAPS),
+  });
+  drawChart($("flow-risk"), {
+    title: "risk", x: axis, y: { low: 0, high: Math.max(1, Math.ceil(5 * Math.max(...run.risk)) / 5) },
+    curves: [{ style: "bayes", points: path("risk") }],
+    read: reading([["risk", "", "risk"]]),
+  });
+  const legend = OVERLAPS.flatMap(([, style, text]) => [swatch(style), `${text}; `]);
+  $("flow-note").replaceChildren(...legend, `gradient flow of the risk with infinite data, ${settingText(flow)}. `
+    + `It ends at risk ${run.risk.at(-1).toFixed(4)}; ${run.result}.`);
+}

@@ -1,0 +1,102 @@
+"""`attnrisk explore` and `attnrisk atlas`: what they write, and what they refuse."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from attnrisk.cli.app import main
+from attnrisk.page import make_page
+from attnrisk.studies import atlas as atlases
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run a command in an empty folder: its exit code, its output and its errors."""
+    monkeypatch.chdir(tmp_path)
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address))
+
+    def command(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    command.opened = opened
+    return command
+
+
+def test_a_page_is_written_and_opened(run, tmp_path):
+    assert run("explore") == (0, "build/explore.html\n", "")
+    page = tmp_path / "build" / "explore.html"
+    assert page.read_text("utf-8") == make_page()
+    assert run.opened == [page.as_uri()]
+
+
+def test_no_browser_is_opened_where_that_is_not_wanted(run, tmp_path):
+    code, out, _ = run("explore", "--out", "a/b.html", "--no-open", "--json")
+    assert (code, json.loads(out)) == (0, {"file": "a/b.html"})
+    assert (tmp_path / "a" / "b.html").stat().st_size > 50_000
+    assert run.opened == []
+
+
+def test_the_page_names_no_other_place():
+    page = make_page()
+    assert not re.search(
+        r"""(src|href)=["'](?!#)|url\(|@import|https?://(?!www\.w3\.org/2000/svg)""", page
+    )
+    assert "$" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+
+
+def test_an_attention_of_the_users_is_in_the_page(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(atlases, "USER_GRID", atlases.grid("spiked", 3, 4.0, 3, 20, 2))
+    (tmp_path / "mine.py").write_text(
+        "import jax.numpy as jnp\n"
+        "def f(x):\n    print('loud')\n    return jnp.cosh(x) / jnp.sum(jnp.cosh(x))\n"
+    )
+    monkeypatch.setitem(sys.modules, "mine", None)
+    del sys.modules["mine"]
+    code, out, _ = run("explore", "--attention", "mine:f", "--no-open")
+    assert (code, out) == (0, "build/explore.html\n")
+    assert '"mine:f"' in (tmp_path / "build" / "explore.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--attention", "softmax"), "the catalogue is in the page"),
+        (("--attention", "nowhere:f"), "--attention"),
+        (("--out", "."), "--out"),
+        (("--port", "80"), "--port"),
+    ],
+)
+def test_bad_input_is_one_line(run, words, said):
+    code, out, err = run("explore", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+    assert run.opened == []
+
+
+def test_an_atlas_is_written(run, monkeypatch, tmp_path):
+    surface = {"error": 0.01, "attention": "softmax", "task": "spiked"}
+    made = {"surfaces": [surface], "learning": [], "flows": []}
+    asked = []
+    monkeypatch.setattr(atlases, "make", lambda ask: asked.append(ask.store.path) or made)
+    code, out, _ = run("atlas", "--out", "a.json", "--store", "a.sqlite", "--json")
+    fields = json.loads(out)
+    assert (code, fields["file"], fields["surfaces"], fields["largest_error"]) == (
+        0,
+        "a.json",
+        1,
+        0.01,
+    )
+    assert json.loads((tmp_path / "a.json").read_text()) == made
+    assert [path.name for path in asked] == ["a.sqlite"]
+
+
+def test_workers_and_a_scheduler_exclude_each_other(run):
+    code, _, err = run("atlas", "--workers", "2", "--scheduler", "tcp://127.0.0.1:1")
+    assert code == 2
+    assert "--workers" in err
