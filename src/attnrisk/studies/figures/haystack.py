@@ -77,7 +77,7 @@ _WITH = _Strip(
     exponential=("softmax", "softmax-1", "softplus", "elu+1"),
     widths={"erf": 3.0, "sigmoid": 1.7}
     | {"softmax": 6.0, "softmax-1": 4.4, "softplus": 3.0, "elu+1": 1.8},
-    lost="one power on both sides:\nlost",
+    lost="one power on\nboth sides: lost",
     found="exponential tails and\nthresholds find it",
 )
 _STRIPS = {DEFAULT_BIAS: _WITHOUT, FREE_BIAS: _WITH}
