@@ -43,7 +43,7 @@ def least(question):
 def minimum(question):
     names = ("m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv")
     overlaps = dict.fromkeys(names, 1.0)
-    return least(question) | overlaps | {"bias": 0.0, "attained": question.nu < 5}
+    return least(question) | overlaps | {"best_bias": 0.0, "attained": question.nu < 5}
 
 
 def ends(question):

@@ -31,7 +31,9 @@ from attnrisk.studies.figures import (
 from attnrisk.studies.figures.rows import Row, joined, least, least_risks
 from attnrisk.studies.questions import Bayes, Optimal, Thresholds
 
-LEAST = "task nu length attention risk error attained bayes_risk bayes_error excess m_kk bias"
+LEAST = (
+    "task nu length attention bias risk error attained bayes_risk bayes_error excess m_kk best_bias"
+)
 LEARNED = "task nu length attention alpha risk error result warning ridge_k ridge_v"
 COLUMNS = {
     "1": "task attention width layers steps batch_size length pairs vocabulary precision learning_rate seed "
@@ -58,15 +60,17 @@ COLUMNS = {
 
 # A few points of both figures, in little time.
 FIGURE2 = {"spiked": (0.0, 2.0), "max": (1.0,)}
-HAYSTACK = ("linear", "sigmoid", "softmax"), (2, 1000)
+HAYSTACK = [(name, "default", (2, 1000)) for name in ("linear", "sigmoid", "softmax")]
+HAYSTACK += [("relu", "free", (1000,))]
 
 
 @pytest.fixture(scope="module")
 def rows():
     """Rows of figure 2 and of the haystack."""
-    asked = [*figure2.curves(figure2.ATTENTIONS, FIGURE2), *haystack.curves(*HAYSTACK)]
+    asked = [*figure2.curves(figure2.ATTENTIONS, FIGURE2), *haystack.curves(HAYSTACK)]
     slow = [("max", "1-3"), ("max", "2")]
-    quick = [q for q in asked if q.name in HAYSTACK[0] and (q.task, q.length) not in slow]
+    chosen = ("linear", "sigmoid", "softmax", "relu, bias free")
+    quick = [q for q in asked if q.name in chosen and (q.task, q.length) not in slow]
     return least_risks(Session(), quick)
 
 
@@ -130,9 +134,40 @@ def test_questions_cover_every_panel():
     assert len(panels) == (len(figure2.ATTENTIONS) + 1) * 6
     exact = {n for n, entry in ar.CATALOGUE.items() if entry.attention.family != "general"}
     assert set(haystack.ATTENTIONS) == exact
-    for question in haystack.curves(haystack.ATTENTIONS, haystack._LENGTHS):
+    for question in haystack.curves(haystack._FULL):
         signal = question.nu / log(int(question.length))
         assert min(abs(signal - c) for c in haystack.SIGNALS) < 1e-12
+
+
+def test_rows_tell_what_bias_was_asked(rows):
+    (relu,) = [row for row in rows if row.attention == "relu" and round(haystack._signal(row)) == 4]
+    assert relu.bias == "free"
+    assert relu.best_bias < 0  # a threshold above the ordinary tokens
+    assert {row.bias for row in rows if row.attention == "softmax"} == {"default"}
+
+
+def test_each_row_of_the_haystack_has_every_attention_once():
+    for strip in (haystack._WITHOUT, haystack._WITH):
+        assert sorted(strip.attentions) == sorted(haystack.ATTENTIONS)
+    for name in haystack.ATTENTIONS:
+        attention = ar.get_attention(name)
+        same = attention.free_bias or attention.bias_is_void
+        assert (name in haystack.TUNED) is not same, name
+
+
+def test_a_curve_without_a_bias_is_not_drawn_with_it():
+    drawn = haystack.plot(haystack.compute(False, ask))
+    colour = style.line("relu").colour
+    for bias, axes in zip(("default", "free"), (drawn.axes[0], drawn.axes[3]), strict=True):
+        asked = [
+            q for q in haystack._curves(False) if q.name.startswith("relu,") or q.name == "relu"
+        ]
+        (curve,) = [
+            line for line in axes.lines if line.get_color() == colour and line.get_xdata().size
+        ]
+        here = [q for q in asked if q.bias == bias and q.nu == log(int(q.length))]
+        ends = [made_up_figures.least(q)["risk"] for q in (here[-1], here[0])]
+        assert [curve.get_ydata()[at] for at in (0, -1)] == pytest.approx(ends)
 
 
 @pytest.mark.parametrize("name", figures.NAMES)

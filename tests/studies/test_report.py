@@ -18,8 +18,8 @@ from attnrisk.studies.report import claims, page, sequence
 from attnrisk.studies.report.claims import FAILS, HOLDS, PARTLY
 
 
-def least(attention, risk, bayes, nu=5.0, length="10", task="spiked", error=1e-12):
-    place = {"task": task, "nu": nu, "length": length, "attention": attention}
+def least(attention, risk, bayes, nu=5.0, length="10", task="spiked", error=1e-12, bias="default"):
+    place = {"task": task, "nu": nu, "length": length, "attention": attention, "bias": bias}
     errors = {"error": error, "bayes_error": 1e-12}
     return Row(**place, **errors, risk=risk, bayes_risk=bayes, excess=risk - bayes, attained=True)
 
@@ -47,6 +47,23 @@ def test_the_longest_haystack_decides_on_growth(softplus, verdict):
     rows = [least(name, risk, 0.01, 50.0, "1000000") for name, risk in ends.items()]
     rows += [least(name, 0.5, 0.5, 1.0, "2") for name in ends]
     assert claims.growth_is_needed(rows).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("relu", "taylor", "verdict"), [(0.02, 0.99, HOLDS), (0.9, 0.99, FAILS), (0.02, 0.1, FAILS)]
+)
+def test_a_bias_is_judged_by_the_rows_that_have_one(relu, taylor, verdict):
+    plain = {"softmax": 0.01, "relu": 0.99, "taylor-2": 0.99, "linear": 0.99}
+    free = {"softplus": 0.01, "relu": relu, "taylor-2": taylor}
+    rows = [least(name, risk, 0.01, 50.0, "1000000") for name, risk in plain.items()]
+    rows += [least(name, r, 0.01, 50.0, "1000000", bias="free") for name, r in free.items()]
+    claim = claims.bias_is_enough(rows)
+    assert claim.verdict == verdict
+    assert claim.finding == f"softplus 0.010, relu {relu:.3f}, taylor-2 {taylor:.3f}, linear 0.990"
+    assert (
+        "relu 0.990"
+        in claims.growth_is_needed([*rows, least("erf", 0.1, 0.01, 50.0, "1000000")]).finding
+    )
 
 
 def test_random_lengths_decide_on_normalisation():
@@ -295,7 +312,7 @@ def test_the_quick_report_is_made_and_made_again_from_the_store(tmp_path):
     cut = r"<footer>.*</footer>"
     assert re.sub(cut, "", first, flags=re.DOTALL) == re.sub(cut, "", again, flags=re.DOTALL)
     verdicts = re.findall(rf"<td>({HOLDS}|{PARTLY}|{FAILS})</td>", first)
-    assert len(verdicts) == 7
+    assert len(verdicts) == 8
     assert set(verdicts) == {HOLDS}
 
 

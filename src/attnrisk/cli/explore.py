@@ -49,13 +49,13 @@ def _with_attention(atlas: dict[str, Any], word: str, progress: render.Report) -
     from ..attention import CATALOGUE
     from ..studies.atlas import with_attention
     from ..studies.judge.family import recognise
-    from .judge import _load
+    from .judge import load_function
 
     if word in CATALOGUE:
         raise refuse("attention", repr(word), "MODULE:FUNCTION; the catalogue is in the page")
     with redirect_stdout(sys.stderr):  # what the function prints is no part of the answer
         try:
-            student = recognise(_load("attention", word), word)
+            student = recognise(load_function("attention", word), word)
         except SystemExit:
             allowed = "a function that does not end the program"
             raise refuse("attention", repr(word), allowed) from None

@@ -16,7 +16,9 @@ STEM = "figure2"
 
 CAPTION = """\
 Least population risk of attentions against the signal ν, on the spiked task (top) and the max task (bottom), for \
-sequences of L = 2 tokens, of L = 10, and of a random length L, uniform on {1, 2, 3}. Softmax lies on the Bayes risk \
+sequences of L = 2 tokens, of L = 10, and of a random length L, uniform on {1, 2, 3}. The attentions are those of the \
+paper: erf has a bias, which is tuned with the rest, softplus has none. (With a bias softplus would approach the Bayes \
+risk; to softmax and linear attention a bias makes no difference.) Softmax lies on the Bayes risk \
 (black) everywhere. On the spiked task its risk decays exponentially in ν, and that of linear attention only like \
 1/ν. On the max task, whatever ν is, the others stay above a risk that is not zero, at small L close to one another. \
 Where the length is random, the normalised attentions (solid) are ahead of the element-wise ones (dashed) even \

@@ -1,14 +1,15 @@
-"""The haystack: which attentions still find one token among a million?"""
+"""The haystack: which attentions still find one token among a million, without and with a bias?"""
 
 from collections.abc import Container, Sequence
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..._rows import BAYES, FLOOR
+from ...attention import DEFAULT_BIAS, FREE_BIAS
 from ..questions import AbstractTaskQuestion
 from .rows import Ask, Row, least, least_risks, with_bayes
 from .style import BAYES_LINE, GREY, Line, draw_curve, line
@@ -18,15 +19,19 @@ STEM = "haystack"
 CAPTION = """\
 Least population risk on the spiked task against the number of tokens L, from 2 to a million, when the signal grows \
 with the logarithm of L: ν = c log L. One token is the needle; a risk of 0 means that it is found, a risk of 1 that \
-nothing is learned from the sequence. For c < 2 (left) nobody finds it in a long sequence, not even a predictor that \
-knows the law of the data (Bayes, black). For c > 2 (right) softmax finds it in any haystack, and does as well as \
-Bayes. So does an attention that looks at one token at a time, if it can act as a threshold (erf, sigmoid): \
-normalisation is not needed for that, and the distance of the grey line, the best that any element-wise attention can \
-do, from the black one is what it adds. Weights that grow like a polynomial of the score are drowned by the many \
-tokens that are not the needle, whatever c is, normalised or not. At c = 2 (middle) the risk of those that survive \
-tends to 1/2. Solid lines are normalised kernels, dashed ones act on each token alone; curves that coincide are drawn \
-inside one another. Some kernels only approach their least risk, as the keys grow without bound (column attained of \
-haystack.csv). Lines are interpolated between the computed points.
+nothing is learned from the sequence. Top: attentions as they are usually written; only erf and sigmoid have a bias. \
+Bottom: each with its best bias, a number added to all scores. It makes no difference to softmax and linear attention. \
+For c < 2 (left) the needle is lost in a long sequence even by the predictor that knows the law of the data (Bayes, \
+black). For c > 2 (right) it is found by attentions that can make the weight of an ordinary token smaller than the \
+needle's by a factor larger than L. There are two ways. Exponential: where a kernel falls exponentially at one end, a \
+large bias turns it into softmax, which has the Bayes risk. Threshold: the weight vanishes below a score, and the bias \
+puts that score above the ordinary tokens. Without a bias softplus, elu+1 and ReLU can do neither. Taylor-2 and linear \
+attention, which grow like one power of the score on both sides, lose the needle with any bias. At c = 2 (middle) the \
+risk of those that find it for c > 2 stays near 1/2. The grey line is the best that any \
+element-wise attention can do; its distance from the black one is what normalisation is worth. Solid lines are \
+normalised kernels, dashed ones act on each token alone; curves that coincide are drawn inside one another. Where the \
+column attained of haystack.csv is false the least risk is a limit, as the keys or the bias grow without bound. Lines \
+are interpolated between the computed points.
 """
 
 _TITLE = "Which attention finds one token among a million?"
@@ -34,14 +39,51 @@ _SUBTITLE = r"The least risk of each attention, with infinite data, when the sig
 _SOFT = "#555555"  # for words beside the data
 SIGNALS = {1: "too faint for anyone", 2: "on the edge", 4: "clear, but not for all"}
 
-# By what becomes of them; curves that coincide are neighbours, and get thinner so that all are seen.
-_LOST = ("linear", "softplus", "elu+1", "relu", "elementwise-relu", "taylor-2", "relu2")
-_THRESHOLDS = ("erf", "sigmoid")
-_EXPONENTIAL = ("softmax", "softmax-1")
-ATTENTIONS = _LOST + _THRESHOLDS + _EXPONENTIAL
-_QUICK_ATTENTIONS = ("linear", "taylor-2", "erf", "softmax")
-_WIDTHS = {"softplus": 3.4, "elu+1": 2.2, "relu": 0.9, "erf": 3.0, "sigmoid": 1.7}
-_WIDTHS |= {"softmax": 4.6, "softmax-1": 2.6}
+
+class _Strip(NamedTuple):
+    """A row of panels: its heading, what becomes of which attention, and the words in the last panel.
+
+    Curves that coincide are neighbours in a group, and get thinner so that all are seen.
+    """
+
+    heading: str
+    neither: tuple[str, ...]
+    thresholds: tuple[str, ...]
+    exponential: tuple[str, ...]
+    widths: dict[str, float]
+    lost: str
+    found: str
+
+    @property
+    def attentions(self) -> tuple[str, ...]:
+        """In the order in which they are drawn."""
+        return self.neither + self.thresholds + self.exponential
+
+
+_WITHOUT = _Strip(
+    "Without a bias (but for erf and sigmoid)",
+    neither=("linear", "softplus", "elu+1", "relu", "elementwise-relu", "taylor-2", "relu2"),
+    thresholds=("erf", "sigmoid"),
+    exponential=("softmax", "softmax-1"),
+    widths={"softplus": 3.4, "elu+1": 2.2, "relu": 0.9, "erf": 3.0, "sigmoid": 1.7}
+    | {"softmax": 4.6, "softmax-1": 2.6},
+    lost="all others lose it",
+    found="softmax, erf, sigmoid\nfind it",
+)
+_WITH = _Strip(
+    "With the best bias",
+    neither=("linear", "taylor-2"),
+    thresholds=("elementwise-relu", "relu", "relu2", "erf", "sigmoid"),
+    exponential=("softmax", "softmax-1", "softplus", "elu+1"),
+    widths={"erf": 3.0, "sigmoid": 1.7}
+    | {"softmax": 6.0, "softmax-1": 4.4, "softplus": 3.0, "elu+1": 1.8},
+    lost="one power on\nboth sides: lost",
+    found="exponential tails and\nthresholds find it",
+)
+_STRIPS = {DEFAULT_BIAS: _WITHOUT, FREE_BIAS: _WITH}
+ATTENTIONS = _WITHOUT.attentions
+# Whose risk a bias changes and that are usually written without one.
+TUNED = ("softplus", "elu+1", "relu", "elementwise-relu", "taylor-2", "relu2", "softmax-1")
 _REFERENCES = {
     FLOOR: Line("best element-wise", GREY, (0, (2.5, 1.5)), 0.8),
     BAYES: BAYES_LINE,
@@ -50,6 +92,16 @@ _REFERENCES = {
 _LENGTHS = (2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10**4, 10**5, 10**6)
 _QUICK_LENGTHS = (2, 5, 10, 30, 100, 300, 1000, 10**4, 10**5, 10**6)
 _REFERENCE_LENGTHS = np.unique(np.geomspace(2, 10**6, 30).round().astype(int)).tolist()
+_Curve = tuple[str, str, Sequence[int]]  # attention, bias, lengths
+_FULL: list[_Curve] = [(name, DEFAULT_BIAS, _LENGTHS) for name in ATTENTIONS]
+_FULL += [(name, FREE_BIAS, _LENGTHS) for name in TUNED]
+_QUICK: list[_Curve] = [
+    (name, DEFAULT_BIAS, _QUICK_LENGTHS) for name in ("linear", "taylor-2", "erf", "softmax")
+]
+_QUICK += [("relu", DEFAULT_BIAS, _QUICK_LENGTHS)]
+# Searches over a bias take longer: fewer points.
+_QUICK += [("relu", FREE_BIAS, (10, 100, 10**4, 10**6))]
+_QUICK += [(name, FREE_BIAS, (10, 1000, 10**6)) for name in ("taylor-2", "softplus")]
 
 
 def questions(quick: bool) -> list[AbstractTaskQuestion]:
@@ -63,79 +115,94 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
 
 
 def _curves(quick: bool) -> list[AbstractTaskQuestion]:
-    return curves(_QUICK_ATTENTIONS, _QUICK_LENGTHS) if quick else curves(ATTENTIONS, _LENGTHS)
+    return curves(_QUICK if quick else _FULL)
 
 
-def curves(attentions: Sequence[str], lengths: Sequence[int]) -> list[AbstractTaskQuestion]:
+def curves(asked: Sequence[_Curve]) -> list[AbstractTaskQuestion]:
     """Each attention at each length and signal, long sequences first, and the references at many lengths."""
-    asked = [(name, lengths) for name in attentions]
-    asked += [(name, _REFERENCE_LENGTHS) for name in _REFERENCES]
+    references = [(name, DEFAULT_BIAS, _REFERENCE_LENGTHS) for name in _REFERENCES]
     return [
-        least("spiked", signal * log(length), str(length), name)
-        for name, grid in asked
+        least("spiked", signal * log(length), str(length), name, bias)
+        for name, bias, grid in (*asked, *references)
         for signal in SIGNALS
         for length in sorted(grid, reverse=True)
     ]
 
 
 def plot(rows: Sequence[Row]) -> Figure:
-    """A panel for each signal; the lines are named at the right, where they end."""
-    figure = Figure(figsize=(7.6, 4.2))
-    figure.text(0.008, 0.98, _TITLE, va="top", fontsize=11, fontweight="bold")
-    figure.text(0.008, 0.915, _SUBTITLE, va="top", fontsize=8, color=_SOFT)
-    grid = {"left": 0.065, "right": 0.82, "top": 0.76, "bottom": 0.12, "wspace": 0.08}
-    panels = figure.subplots(1, len(SIGNALS), sharex=True, sharey=True, gridspec_kw=grid)
-    for axes, (signal, verdict) in zip(panels, SIGNALS.items(), strict=True):
-        _draw_panel(axes, [row for row in rows if round(_signal(row)) == signal])
+    """A column for each signal, without a bias above and with it below; lines are named where they end."""
+    figure = Figure(figsize=(7.6, 7.4))
+    figure.text(0.008, 0.99, _TITLE, va="top", fontsize=11, fontweight="bold")
+    figure.text(0.008, 0.955, _SUBTITLE, va="top", fontsize=8, color=_SOFT)
+    grid = {"left": 0.065, "right": 0.82, "top": 0.855, "bottom": 0.065}
+    grid |= {"wspace": 0.08, "hspace": 0.19}
+    panels = figure.subplots(2, len(SIGNALS), sharex=True, sharey=True, gridspec_kw=grid)
+    for strip_axes, (bias, strip) in zip(panels, _STRIPS.items(), strict=True):
+        shown = [row for row in rows if _belongs(row, bias)]
+        for axes, signal in zip(strip_axes, SIGNALS, strict=True):
+            _draw_panel(axes, strip, [row for row in shown if round(_signal(row)) == signal])
+        _annotate(strip_axes, strip)
+        _name_lines(figure, strip_axes[-1], strip, {row.attention for row in shown})
+    for axes, (signal, verdict) in zip(panels[0], SIGNALS.items(), strict=True):
         factor = "" if signal == 1 else rf"{signal}\,"
-        axes.set_title(rf"$\nu = {factor}\log L$:" + f"\n{verdict}", loc="left")
+        axes.set_title(rf"$\nu = {factor}\log L$:" + f"\n{verdict}", loc="left", pad=18)
+    for axes in panels[-1]:
         axes.set_xlabel("tokens $L$")
-    panels[0].set(xscale="log", xlim=(2, 10**6), ylim=(-0.02, 1.04), ylabel="least risk")
-    panels[0].minorticks_off()
-    _annotate(panels)
-    _name_lines(figure, panels[-1], {row.attention for row in rows})
+    for axes in panels[:, 0]:
+        axes.set_ylabel("least risk")
+    panels[0, 0].set(xscale="log", xlim=(2, 10**6), ylim=(-0.02, 1.04))
+    panels[0, 0].minorticks_off()
     return figure
+
+
+def _belongs(row: Row, bias: str) -> bool:
+    """Whether a row is drawn among those with this bias; what a bias does not change, and references, in both."""
+    return row.bias == bias or row.attention not in TUNED
 
 
 def _signal(row: Row) -> float:
     return row.nu / log(float(row.length))
 
 
-def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
+def _draw_panel(axes: Axes, strip: _Strip, rows: Sequence[Row]) -> None:
     axes.axhline(1.0, color=GREY, linewidth=0.5, zorder=0)
-    for name in (*ATTENTIONS, *_REFERENCES):
+    for name in (*strip.attentions, *_REFERENCES):
         curve = [
             Row(tokens=float(row.length), **vars(row)) for row in rows if row.attention == name
         ]
-        draw_curve(axes, _line(name), curve, ("tokens", "risk"), "x")
+        draw_curve(axes, _line(name, strip), curve, ("tokens", "risk"), "x")
 
 
-def _line(name: str) -> Line:
-    """The line of an attention or a reference in this figure."""
+def _line(name: str, strip: _Strip) -> Line:
+    """The line of an attention or a reference in this row of panels."""
     usual = _REFERENCES.get(name) or line(name)
-    return usual._replace(width=_WIDTHS.get(name, usual.width))
+    return usual._replace(width=strip.widths.get(name, usual.width))
 
 
-def _annotate(panels: Sequence[Axes]) -> None:
+def _annotate(panels: Sequence[Axes], strip: _Strip) -> None:
     """What to see in each panel."""
     small: dict[str, Any] = {"fontsize": 7.0, "color": _SOFT}
+    panels[0].text(0.0, 1.03, strip.heading, transform=panels[0].transAxes, fontweight="bold")
     panels[0].text(2.3, 0.985, "needle lost", va="top", **small)
     panels[0].text(2.3, 0.0, "needle found", va="bottom", **small)
     panels[0].text(9e5, 0.79, "even Bayes\nloses it, slowly", va="top", ha="right", **small)
-    panels[1].text(1.5e2, 0.40, "softmax and thresholds\nlevel off near 1/2", va="top", **small)
-    panels[2].text(9e5, 0.76, "polynomial weights\nlose it", va="top", ha="right", **small)
-    panels[2].text(9e5, 0.14, "softmax and thresholds\nfind it", va="bottom", ha="right", **small)
+    panels[1].text(1.5e2, 0.40, "Bayes: near 1/2", va="top", **small)
+    panels[2].text(9e5, 0.76, strip.lost, va="top", ha="right", **small)
+    panels[2].text(9e5, 0.20, strip.found, va="bottom", ha="right", **small)
 
 
-def _name_lines(figure: Figure, axes: Axes, drawn: Container[str]) -> None:
+def _name_lines(figure: Figure, axes: Axes, strip: _Strip, drawn: Container[str]) -> None:
     """Lists beside the last panel: what ends at the top, and what ends at the bottom."""
-    groups: tuple[tuple[str, tuple[str, ...], Any, float], ...] = (
-        ("polynomial weights", _LOST, "upper left", 0.98),
-        ("thresholds", (*_THRESHOLDS, FLOOR), "lower left", 0.23),
-        ("exponential weights", (*_EXPONENTIAL, BAYES), "lower left", -0.02),
+    thresholds = [name for name in (*strip.thresholds, FLOOR) if name in drawn]
+    exponential = [name for name in (*strip.exponential, BAYES) if name in drawn]
+    neither = [name for name in strip.neither if name in drawn]
+    groups: tuple[tuple[str, list[str], Any, float], ...] = (
+        ("neither", neither, "upper left", 0.98),
+        ("thresholds", thresholds, "lower left", 0.06 * len(exponential) + 0.06),
+        ("exponential", exponential, "lower left", -0.02),
     )
     for title, names, corner, height in groups:
-        lines = [_line(name) for name in names if name in drawn]
+        lines = [_line(name, strip) for name in names]
         listed = figure.legend(
             handles=[line.through() for line in lines],
             labelcolor=[line.colour for line in lines],

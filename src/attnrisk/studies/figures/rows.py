@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 
+from ...attention import DEFAULT_BIAS
 from ..execute import Ask as Ask
 from ..questions import AbstractTaskQuestion, Bayes, Floor, Population, Record
 
@@ -19,11 +20,13 @@ class Row(SimpleNamespace):
     """One line of the data of a figure; its attributes are the columns."""
 
 
-def least(task: str, nu: float, length: str, name: str) -> AbstractTaskQuestion:
-    """The least risk of an attention, or one of the two reference lines."""
+def least(
+    task: str, nu: float, length: str, name: str, bias: str = DEFAULT_BIAS
+) -> AbstractTaskQuestion:
+    """The least risk of an attention with this bias, or one of the two reference lines."""
     if name in (Bayes.kind, Floor.kind):
         return (Bayes if name == Bayes.kind else Floor)(task, nu, length)
-    return Population(task, nu, length, name)
+    return Population(task, nu, length, name, bias=bias)
 
 
 def with_bayes(asked: Iterable[AbstractTaskQuestion]) -> list[AbstractTaskQuestion]:
@@ -35,20 +38,22 @@ def with_bayes(asked: Iterable[AbstractTaskQuestion]) -> list[AbstractTaskQuesti
 def least_risks(ask: Ask, asked: Sequence[AbstractTaskQuestion]) -> list[Row]:
     """A row for each question.
 
-    `excess` is the risk less the Bayes risk. Where `attained` is false the risk is a limit as the keys grow without
-    bound, and `m_kk` is the longest that was evaluated. Reference lines have no `m_kk` and no `bias`.
+    `bias` is what was asked, and `best_bias` what was found. `excess` is the risk less the Bayes risk. Where `attained`
+    is false the risk is a limit as the keys or the bias grow without bound, and `m_kk` and `best_bias` are the last
+    that were evaluated. Reference lines have no `bias`, `m_kk` and `best_bias`.
     """
     found = ask(with_bayes(asked))
     return [
-        _row(question.name, *pair)
+        _row(question.kind, *pair)
         for question, *pair in zip(asked, found, found[len(asked) :], strict=False)
     ]
 
 
-def _row(name: str, found: Record, bayes: Record) -> Row:
+def _row(kind: str, found: Record, bayes: Record) -> Row:
     return Row(
         **place(found),
-        attention=name,
+        attention=found.get("attention", kind),
+        bias=found.get("bias"),
         risk=found["risk"],
         error=found["risk_error"],
         attained=found.get("attained", True),
@@ -56,7 +61,7 @@ def _row(name: str, found: Record, bayes: Record) -> Row:
         bayes_error=bayes["risk_error"],
         excess=found["risk"] - bayes["risk"],
         m_kk=found.get("m_kk"),
-        bias=found.get("best_bias"),
+        best_bias=found.get("best_bias"),
     )
 
 
