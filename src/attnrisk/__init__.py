@@ -92,7 +92,7 @@ _LAZY = {
         "sample",
         "stream",
     ),
-    "studies.judge": ("judge", "league"),
+    "studies.judge": ("compare", "judge", "league"),
 }
 _PACKAGE = {name: package for package, names in _LAZY.items() for name in names}
 

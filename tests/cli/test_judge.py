@@ -195,3 +195,44 @@ def test_bad_input_is_one_line(run, folder, options):
     assert ran.err.startswith("Error: ")
     assert ran.err.count("\n") == 1
     assert REFUSED[options] in ran.err
+
+
+def test_compare(run):
+    ran = run("compare", "linear", "softmax", "--length", "10,3", "--signal", "2logL", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    rows = json.loads(ran.out)["rows"]
+    assert [(row["attention"], row["length"]) for row in rows] == [
+        *(("linear", 3), ("linear", 10)),
+        *(("softmax", 3), ("softmax", 10)),
+    ]
+    for row in rows:
+        task = ar.SpikedSLR(2 * np.log(row["length"]), row["length"])
+        assert row["nu"] == pytest.approx(float(task.nu))
+        assert row["bayes_risk"] == pytest.approx(float(ar.bayes_risk(task)))
+        exact = ar.linear_risk(task) if row["attention"] == "linear" else ar.bayes_risk(task)
+        assert row["risk"] == pytest.approx(float(exact), abs=1e-9)
+        assert row["gap_with_bias"] == pytest.approx(row["gap"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("softmax --length 1,x", "--length"),
+        ("softmax --length 0", "--length"),
+        ("softmax --signal 4log", "--signal"),
+        ("softmax --nu -1", "--nu"),
+        ("softmix", "did you mean softmax?"),
+    ],
+)
+def test_compare_refuses_in_one_line(run, options, said):
+    ran = run("compare", *options.split())
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1
+    assert said in ran.err
+
+
+def test_compare_gives_every_attention_its_bias():
+    (found,) = ar.compare("softplus", lengths=[10], nu=5.0)
+    assert float(found.plain.gap) == pytest.approx(0.131624, abs=1e-6)
+    assert abs(float(found.biased.gap)) < 1e-12
+    assert found.biased.result is ar.Result.BECOMES_SOFTMAX

@@ -109,6 +109,84 @@ def judge(args: Any) -> render.Shown:
     return render.Shown(_fields(verdict, files), [*_parts(verdict)[1], *files])
 
 
+def _signal(word: str) -> float:
+    """`4logL` is 4."""
+    from .._check import real, refuse
+
+    factor, found, rest = word.partition("logL")
+    if not found or rest:
+        raise refuse("signal", repr(word), "a factor and logL, such as 4logL")
+    return float(real("signal", factor or "1", minimum=0.0))
+
+
+def _lengths(word: str) -> list[int]:
+    from .._check import refuse, whole
+
+    try:
+        lengths = [int(each) for each in word.split(",")]
+    except ValueError:
+        raise refuse("length", repr(word), "numbers of tokens, such as 10,1000") from None
+    return [whole("length", each) for each in lengths]
+
+
+@command(
+    JUDGE,
+    "the comparison",
+    options.argument(
+        "attentions",
+        "Names that `attnrisk attentions` lists, or MODULE:FUNCTION as for judge.",
+        "NAME...",
+        read=list,
+        kind=list[str],
+    ),
+    options.choice("task", "As for population.", ("spiked", "max"), "spiked"),
+    options.option("length", "Tokens, several lengths.", "10,1000,100000", "L,L,...", _lengths),
+    options.option("signal", "ν grows with the length: a factor and logL.", "4logL", read=_signal),
+    options.number("nu", "Instead: the same ν ≥ 0 at every length.", None, minimum=0.0),
+)
+def compare(args: Any) -> render.Shown:
+    """Attentions side by side at several lengths, each as it is and with a free bias.
+
+    Example: attnrisk compare softmax softplus relu --length 10,1000,100000 --signal 4logL
+    """
+    from ..studies import judge as judging
+
+    with redirect_stdout(sys.stderr):
+        students = [load_function("attention", word) for word in args.attentions]
+        found = judging.compare(
+            *students,
+            lengths=args.length,
+            nu=args.nu,
+            signal=args.signal,
+            task=args.task,
+            progress=args.progress,
+        )
+    per_attention = len(found) // len(students)
+    names = [args.attentions[at // per_attention] for at in range(len(found))]
+    fields = [
+        {"attention": name, **_rows_fields([each.plain], [each.biased])[0]}
+        | {"length": int(each.plain.length)}
+        for name, each in zip(names, found, strict=True)
+    ]
+    rows = sorted(zip(names, found, strict=True), key=lambda pair: int(pair[1].plain.length))
+    cells = [
+        (
+            each.plain.length,
+            f"{each.plain.nu:.4g}",
+            name,
+            render.with_error(each.plain.risk, _DIGITS) + " *" * (not each.plain.attained),
+            render.significant(each.plain.gap, _DIGITS),
+            render.significant(each.biased.gap, _DIGITS) + " *" * (not each.biased.attained),
+        )
+        for name, each in rows
+    ]
+    limits = {row.result for each in found for row in (each.plain, each.biased) if not row.attained}
+    columns = "L", "ν", "attention", "risk", "gap to Bayes", "gap, free bias"
+    notes = [f"* {limit}" for limit in sorted(limits)]
+    title = f"Least risk with infinite data, {args.task} task"
+    return render.Shown({"rows": fields}, [render.table(title, columns, cells, notes)])
+
+
 def load_function(argument: str, word: str) -> Any:
     """The object that `module:name` stands for, modules of the current folder included, or a name of the catalogue."""
     import importlib

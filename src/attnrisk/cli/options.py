@@ -54,11 +54,16 @@ def option(
 
 
 def argument(
-    name: str, help: str, metavar: str, default: Any = REQUIRED, read: Callable[[str], Any] = str
+    name: str,
+    help: str,
+    metavar: str,
+    default: Any = REQUIRED,
+    read: Callable[[Any], Any] = str,
+    kind: Any = str,
 ) -> Options:
-    """A word without a name."""
+    """A word without a name, or several."""
     declared = typer.Argument(metavar=metavar, help=help, show_default=False)
-    return _declared(name, default, str, declared, read)._replace(is_named=False)
+    return _declared(name, default, kind, declared, read)._replace(is_named=False)
 
 
 def _declared(

@@ -81,7 +81,6 @@ def learner(attention: AbstractAttention) -> AbstractAttention:
         return attention
     allowed = (
         "one that depends on the scale of its scores: for this one the empirical risk has no minimum, since a ridge "
-        "shrinks k without limit and the loss stays; with a fixed bias other than 0 it has one (a free bias would "
-        "need a ridge of its own)"
+        "shrinks k without limit and the loss stays; with a fixed bias other than 0 it has one"
     )
     raise refuse("attention", attention.name, allowed)

@@ -100,6 +100,13 @@ def _log(weight: Array) -> Array:
     return jnp.where(positive, jnp.log(jnp.where(positive, weight, 1.0)), -jnp.inf)
 
 
+def attention_name(given: Any) -> str:
+    """What to call a name of the catalogue, an attention or a function."""
+    if isinstance(given, str):
+        return given
+    return str(getattr(given, "name", getattr(given, "__name__", repr(given))))
+
+
 def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
     """The attention meant: one of the catalogue by its name, one of this package, or a function, of its family.
 

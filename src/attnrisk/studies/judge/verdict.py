@@ -16,7 +16,7 @@ from ...population import elementwise_floor
 from ...population.plan import is_exact
 from ..execute import Progress, in_threads
 from .curves import REFERENCES, Point, curve
-from .family import LIMIT, overflows, recognise
+from .family import LIMIT, attention_name, overflows, recognise
 from .paragraph import paragraph, survival
 from .tasks import (
     FIXED,
@@ -130,7 +130,7 @@ def judge(
     `limit` seconds is refused. What it prints goes to standard error.
     """
     with redirect_stdout(sys.stderr):
-        return _judge(attention, name or _name(attention), progress, limit, show)
+        return _judge(attention, name or attention_name(attention), progress, limit, show)
 
 
 def _judge(
@@ -191,12 +191,6 @@ def _judge(
     work(later)
     curves = [point for key in learners for point in done[f"learning, {key}"]]
     return replace(verdict, curves=tuple(curves) or None, flow=done["gradient flow"])
-
-
-def _name(attention: Any) -> str:
-    if isinstance(attention, str):
-        return attention
-    return str(getattr(attention, "name", getattr(attention, "__name__", repr(attention))))
 
 
 def _told_apart(name: str, attention: AbstractAttention) -> str:

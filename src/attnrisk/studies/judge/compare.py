@@ -1,0 +1,59 @@
+"""Attentions side by side at several lengths, each as it is and with a free bias."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+from ..._check import of_type, refuse, whole
+from ...population.plan import is_exact
+from ..execute import Progress
+from ..questions import Bayes
+from .family import attention_name, recognise
+from .tasks import Row, answer, has_tunable_bias
+
+SIGNAL = 4.0  # of ν = c log L, twice what the needle needs to be found in a long sequence
+LENGTHS = (10, 1000, 100_000)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The least risk of an attention at one length, as it is and with a free bias."""
+
+    attention: str
+    plain: Row
+    biased: Row
+
+
+def compare(
+    *attentions: Any,
+    lengths: Sequence[int] = LENGTHS,
+    nu: float | None = None,
+    signal: float = SIGNAL,
+    task: str = "spiked",
+    progress: Progress | None = None,
+) -> list[Compared]:
+    """Names of the catalogue, attentions of this package or functions, at each length, shorter ones first.
+
+    The signal strength is `nu`, or by default grows with the length: `signal · log L`.
+    """
+    if not attentions:
+        raise refuse("attentions", "nothing", "one attention or more")
+    of_type("lengths", lengths, Sequence, "a list of numbers of tokens")
+    sizes = sorted({whole("lengths", length) for length in lengths})
+    places = [
+        Bayes(task, signal * log(length) if nu is None else nu, str(length)) for length in sizes
+    ]
+    for place in places:
+        place.check()
+    table = []
+    for done, given in enumerate(attentions):
+        name = attention_name(given)
+        if progress is not None:
+            progress(name, done, len(attentions))
+        student = recognise(given, name)
+        rows = biased = answer(student, places)
+        if has_tunable_bias(student) and is_exact(places[0].problem, student):
+            biased = answer(student.with_free_bias(), places)
+        table += [Compared(name, rows[place], biased[place]) for place in places]
+    return table
