@@ -208,6 +208,8 @@ def load_function(argument: str, word: str) -> Any:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
+    except SystemExit:
+        raise refuse(argument, repr(word), "a function that does not end the program") from None
     except Exception as error:  # whatever the user's module raises is shown to the user
         said = f"({type(error).__name__}: {error})"
         allowed = (
