@@ -4,7 +4,7 @@ from math import log
 
 import numpy as np
 
-from attnrisk.studies.figures import basins, descent, figure4, figure5, flow, prediction
+from attnrisk.studies.figures import basins, descent, figure4, figure5, flow
 from attnrisk.studies.figures.rows import Row
 from attnrisk.studies.questions import (
     ERM,
@@ -180,7 +180,6 @@ def trainings(question):
 
 ANSWERS = {
     TrainGrid: trainings,
-    prediction.Biased: minimum,
     Bayes: least,
     Floor: least,
     Population: minimum,

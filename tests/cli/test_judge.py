@@ -31,6 +31,7 @@ def verdict(name, **changes):
         "fixed": row(),
         "biased_fixed": row(risk=0.5),
         "varied": row(length="2:0.5,18:0.5"),
+        "biased_varied": row(length="2:0.5,18:0.5", risk=0.5),
         "floors": (0.45, 0.04),
         "curves": (
             Point("softmax", 1.0, ar.Estimate(0.7, 0.01), ar.Result.CONVERGED, None),

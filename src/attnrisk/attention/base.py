@@ -67,7 +67,7 @@ class AbstractAttention(eqx.Module):
 
         Only the ratio of bias to the length of `k` matters then.
         """
-        unbiased = self.with_bias(0.0)
+        unbiased = self.with_bias(0.0 * self.bias)
         plain, stretched = unbiased._weights(1.0), unbiased._weights(_STRETCH)
         largest = np.unravel_index(np.argmax(np.abs(plain)), plain.shape)
         return bool(plain[largest] != 0) and _same(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,6 +57,8 @@ def population(args: Any) -> render.Shown:
     from ..population import Minimum, bayes_risk, population_minimum, population_risk
 
     task, given, found = args.task, args.overlaps, []
+    if given is not None:
+        _check_bias(args.attentions)
     if given is not None and (task.features > 1 or any(a.keys > 1 for a in args.attentions)):
         raise refuse("overlaps", "(given)", "left out with several heads or features")
     with ThreadPoolExecutor(1) as other:
@@ -72,7 +75,7 @@ def population(args: Any) -> render.Shown:
         {
             "attention": _name(each.attention),
             **(_heads_fields(each) if _has_heads(each) else _one_head_fields(each)),
-            "converged": each.result.converged,
+            "converged": each.converged,
             "bayes_risk": float(bayes),
             "gap": float(each.risk) - float(bayes),
         }
@@ -87,6 +90,14 @@ def population(args: Any) -> render.Shown:
     if all(map(_has_heads, found)):
         show = _heads_panel if len(found) == 1 else _heads_table
     return render.Shown(fields, [show(render.task_words(task), found, bayes, given is not None)])
+
+
+def _check_bias(attentions: Sequence[AbstractAttention]) -> None:
+    """Refuse to tune a bias where overlaps are given; that of erf and sigmoid is 0 there."""
+    from .._check import refuse
+
+    if any(each.free_bias and not type(each)().free_bias for each in attentions):
+        raise refuse("bias", "free", "a number where overlaps are given")
 
 
 def _name(attention: AbstractAttention) -> str:

@@ -217,12 +217,16 @@ def heads() -> Options:
         from ..attention import BayesSoftmax, Heads, SoftmaxPlusOne
 
         number = count.read(heads=heads)
+        if BayesSoftmax.name in attention and bias not in ("default", "free"):
+            raise refuse("bias", repr(bias), f"free where the attention is {BayesSoftmax.name}")
         names = [name.strip() for word in attention for name in word.split(",")]
         plain = [name for name in dict.fromkeys(names) if name != BayesSoftmax.name]
         found = listed.read(attention=plain, bias=bias) if plain else []
-        if number > 1:  # a head of softmax-1 may say nothing, at a score that its bias sets
+        if number > 1:
+            # A head of softmax-1 gives no weight to tokens whose scores are below its bias.
+            usual = SoftmaxPlusOne if bias == "default" else ()
             found = [
-                Heads(each, number, free_bias=each.free_bias or isinstance(each, SoftmaxPlusOne))
+                Heads(each, number, free_bias=each.free_bias or isinstance(each, usual))
                 for each in found
             ]
         return [*found, *([BayesSoftmax(number)] if BayesSoftmax.name in names else [])]

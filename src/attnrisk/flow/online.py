@@ -31,7 +31,7 @@ _LOG2_POINTS, _LOG2_NUMBERS = 12, 19  # points, and random numbers of a randomis
 _LEAST_POINTS = 512
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-7  # of the solver: less than the error of the points
 _DIVERGED = 1e3  # a squared norm beyond it does not come back
-_AT_REST = 1e-5  # change of the overlaps in a unit of time
+_AT_REST = 1e-5  # change of the overlaps in a unit of time, for steps of size one
 _BISECTIONS = 8
 _STEPS_TRIED = 0.05, 20.0  # between which the largest step is sought
 
@@ -90,9 +90,9 @@ def online_sgd(
     """
     problem = _check(task, attention, start)
     step, batch = real("step", step, above=0.0), whole("batch", batch, 1, 10**9)
-    allowed = "numbers, ≥ 0 and ascending"
+    allowed = "numbers from 0, ascending"
     read = np.atleast_1d(numbers("times", times, allowed))
-    if read.ndim != 1 or not read.size or read[0] < 0 or np.any(np.diff(read) <= 0):
+    if read.ndim != 1 or not read.size or read[0] != 0 or np.any(np.diff(read) <= 0):
         raise refuse("times", shown(times), allowed)
     points = _draw(problem, seed)
     noise = step**2 / batch
@@ -240,12 +240,11 @@ def _follow(
         rtol=_RELATIVE,
         atol=_ABSOLUTE,
     )
-    end, result = float(solved.t[-1]) if solved.t.size else 0.0, Result.TIME_OVER
+    end, result, states = float(solved.t[-1]), Result.TIME_OVER, solved.y.T
     if solved.status != 0 or solved.t.size < len(times):
         result = Result.DIVERGED
-    states = solved.y.T if solved.t.size else first[None]
     found = [at(state) for state in states]
-    if result is Result.TIME_OVER and np.abs(found[-1][0]).max() < _AT_REST:
+    if result is Result.TIME_OVER and np.abs(found[-1][0]).max() < _AT_REST * min(1.0, rates[0]):
         result = Result.CONVERGED
     paths = [unpack(state) for state in states]
     M, Q = (np.stack([path[part] for path in paths], 1) for part in range(2))

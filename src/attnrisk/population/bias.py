@@ -40,7 +40,7 @@ _STRAIGHT = 1e-3  # departure of log φ from a line, above which a kernel is not
 _IS_SOFTMAX = 1e-7  # difference of risks below which a kernel counts as softmax
 _FAR = 1e4  # scores at which powers are read off
 _SAME_POWER = 1e-4
-_SCAN_ORDER = 6  # of panels, right to 10^-7: enough to find where the minimum lies
+_SCAN_ORDER = 6  # of panels, compared with ORDERS[0] where a minimum is looked for
 _TOLERANCE = 1e-7  # of the angle, where a minimum is flat to double precision
 _STRETCHED = 16.0  # length of (k, bias) at which a limit is checked and reported
 
@@ -49,15 +49,23 @@ def free_bias_minima(
     tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int
 ) -> list[Minimum]:
     """The infimum for each task over the length of `k` and the bias of the attention."""
+    plain = attention.with_bias(0.0).with_free_bias(False)
     if attention.bias_is_void:
-        return search_minima(tasks, attention.with_free_bias(False), seed)
+        return search_minima(tasks, plain, seed)
     if not all(is_exact(task, attention) for task in tasks):
         return search_minima(tasks, attention, seed)
-    if not attention.analytic and attention.is_homogeneous:
-        return [_homogeneous_minimum(task, attention) for task in tasks]
-    if not attention.compares_tokens:
+    homogeneous = not attention.analytic and attention.is_homogeneous
+    if not homogeneous and not attention.compares_tokens:
         return search_minima(tasks, attention, seed)
-    return [_kernel_minimum(task, attention, seed) for task in tasks]
+    minima = []
+    for task in tasks:
+        if attention.compares_tokens and (task.strength == 0 or task.length.longest == 1):
+            minima += search_minima([task], plain, seed)  # k = 0 is best, with any bias
+        elif homogeneous:
+            minima.append(_homogeneous_minimum(task, attention))
+        else:
+            minima.append(_kernel_minimum(task, attention, seed))
+    return minima
 
 
 def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
@@ -71,7 +79,12 @@ def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
     stretched = None if power is None else _power_minimum(task, attention, power)
     (searched,) = search_minima([task], attention, seed, nearest=stretched is not None)
     candidates = [each for each in (limit, stretched, searched) if each is not None]
-    return min(candidates, key=lambda found: float(found.risk))
+    lowest = min(candidates, key=lambda found: float(found.risk))
+    if lowest.converged:
+        return lowest
+    return search_minima([task], attention, seed)[
+        0
+    ]  # it falls below the limit beyond the first range
 
 
 def _softmax_limit(task: AbstractTask, attention: Any, softmax: Minimum) -> Minimum | None:
@@ -120,10 +133,10 @@ def power_limit(attention: Any) -> PowerKernel | None:
     if attention.constant > 0 or not np.isfinite([above, below]).all():
         return None
     # The corrections of lower powers fall like the inverse of the size, and are removed.
-    near, far = (np.diff(each) / math.log(2.0) for each in (above, below))
-    exponents = [2.0 * each[1] - each[0] for each in (near, far)]
+    powers = [np.diff(each) / math.log(2.0) for each in (above, below)]
+    exponents = [2.0 * each[1] - each[0] for each in powers]
     ratio = below - above
-    steady = abs(near[1] - near[0]) < _SAME_POWER * abs(exponents[0])
+    steady = all(abs(each[1] - each[0]) < _SAME_POWER * abs(exponents[0]) for each in powers)
     if not steady or abs(exponents[0] - exponents[1]) > _SAME_POWER or exponents[0] < _SAME_POWER:
         return None
     exponent, log_ratio = (
@@ -156,18 +169,23 @@ def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Mi
         engine = plan(task, biased, 1.0, order=order, kinks=kinks_at(biased, m_kk))
         return compiled_profile(*as_arrays((engine, task, biased, m_kk)))
 
+    def gain(angle: float) -> float:
+        """What is explained, less what two orders differ in: where few tokens are above a threshold one of them alone
+        may be far too large."""
+        coarse, fine = (explained(profile(angle, order)) for order in (_SCAN_ORDER, ORDERS[0]))
+        return fine - abs(fine - coarse)
+
     # By the threshold −bias/m_kk, in deviations: as high as a token may reach, and low until all are above it.
     highest = float(task.relevant_field) + max(
         6.0, math.sqrt(2.0 * math.log(float(task.length.longest))) + 1.0
     )
     thresholds = np.concatenate([-np.geomspace(highest, 0.5, 8), np.arange(0.0, highest, 0.4)])
     angles = np.sort(np.concatenate([-np.arctan(thresholds), math.pi - np.arctan(thresholds)]))
-    gains = np.array([explained(profile(angle, _SCAN_ORDER)) for angle in angles])
-    best = int(np.argmax(gains))
+    best = int(np.argmax([gain(angle) for angle in angles]))
     bounds = angles[max(best - 1, 0)], angles[min(best + 1, angles.size - 1)]
     angle = float(
         minimize_scalar(
-            lambda angle: -explained(profile(angle, ORDERS[0])),
+            lambda angle: -gain(angle),
             bounds=bounds,
             method="bounded",
             options={"xatol": _TOLERANCE},

@@ -141,7 +141,7 @@ class HeadsMinimum(eqx.Module):
     @property
     def attained(self) -> bool:
         """Whether the least risk is that of finite vectors."""
-        return self.result is not Result.K_DIVERGES
+        return not self.result.is_infimum
 
     @property
     def converged(self) -> bool:
@@ -406,11 +406,13 @@ def _certified(
     eigenvalues = np.zeros(0)
     if exact:
         kind, eigenvalues = _curvature(problem, integral, end)
-    result = Result.CONVERGED
-    if longest > _LONGEST_KEY:
-        result = Result.K_DIVERGES
-    elif not norm < (1e2 * _TOLERANCE if exact else 1e2 * _SEARCH_TOLERANCE):
-        result = Result.NOT_STATIONARY
+    result = Result.CONVERGED if problem.task.spread == 1.0 else Result.ON_MANIFOLD
+    if not norm < (1e2 * _TOLERANCE if exact else 1e2 * _SEARCH_TOLERANCE):
+        result = Result.K_DIVERGES if longest > _LONGEST_KEY else Result.NOT_STATIONARY
+    elif exact:  # what a descent that stops at this gradient may be above the minimum
+        curvature = max(float(np.min(eigenvalues, initial=np.inf)), _CURVED)
+        explained = float(problem.task.label_variance) - float(risk)
+        risk = Estimate(risk.value, risk.error + explained * norm**2 / (2.0 * curvature), risk.kind)
     return LocalMinimum(risk, overlaps, attention, kind, eigenvalues, norm, result)
 
 

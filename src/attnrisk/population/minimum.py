@@ -389,6 +389,8 @@ class _Search:
             attention = attention.with_bias(float(self.outcome.bias))
         risk, m_vv = self._risk(self.outcome.profiles)
         result = Result.CONVERGED if self.task.spread == 1.0 else Result.ON_MANIFOLD
+        if self.outcome.falling:
+            result = Result.NOT_STATIONARY  # a longer k may be better
         if abs(m_vv) > _VANISHING * math.sqrt(LARGEST):
             # Only the limit to v is in the way: the infimum lies between this risk and what no attention can beat.
             result = Result.WEIGHTS_VANISH

@@ -1,19 +1,16 @@
 """The prediction: accuracy of trained models against the exact gap to Bayes of their attention."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import rankdata
 
-from ..._results import record
-from ...attention import CATALOGUE
-from ...population import population_minimum
-from ..questions import AbstractAttentionQuestion, AbstractQuestion, Bayes, Record, TrainGrid
+from ...attention import CATALOGUE, FREE_BIAS
+from ..questions import AbstractQuestion, Bayes, Population, TrainGrid
 from . import figure1
 from .rows import Ask, Row
 from .style import INK, WIDTH
@@ -31,22 +28,9 @@ Recurrences have no gap in this theory and are left out. prediction.csv has all 
 
 _SMALLEST = 1e-5  # gap that is drawn; smaller ones are zero within the errors of an infimum
 _DRAWS = 2000  # of the bootstrap: an error of 1 % of the ends of the interval
+_BIASES = FREE_BIAS, "0"
 _SIDES = {"gap": "with a free bias", "gap_without_bias": "without a bias"}
 _QUICK_ATTENTIONS = ("softmax", "softplus", "relu", "taylor-2", "linear")
-
-
-@dataclass(frozen=True)
-class Biased(AbstractAttentionQuestion):
-    """The least risk of an attention with infinite data and a bias that is tuned, or none."""
-
-    kind: ClassVar[str] = "least risk by bias"
-    package: ClassVar[str] = "population"
-
-    free_bias: bool
-
-    def answer(self) -> Record:
-        attention = type(self.student)(free_bias=self.free_bias)
-        return record(population_minimum(self.problem, attention))
 
 
 def questions(quick: bool) -> list[AbstractQuestion]:
@@ -76,8 +60,8 @@ def _risks(models: Sequence[Any]) -> list[AbstractQuestion]:
     for model in models:
         place = "spiked", 4.0 * log(model.length), str(model.length)
         asked[place] = Bayes(*place)
-        for free in (True, False):
-            asked[*place, model.attention, free] = Biased(*place, model.attention, free)
+        for bias in _BIASES:
+            asked[*place, model.attention, bias] = Population(*place, model.attention, bias=bias)
     return list(asked.values())
 
 
@@ -94,13 +78,13 @@ def predicted(rows: Sequence[Row], ask: Ask) -> list[Row]:
     least = {}
     for question, found in zip(asked, ask(asked), strict=True):
         given = question.inputs
-        least[given["length"], given.get("attention"), given.get("free_bias")] = found
+        least[given["length"], given.get("attention"), given.get("bias")] = found
     lengths = {row.task: str(row.length) for row in shown}
     points = []
     for model in figure1.summary(shown, "accuracy"):
         length = lengths[model.task]
         bayes = least[length, None, None]["risk"]
-        free, none = (least[length, model.attention, bias] for bias in (True, False))
+        free, none = (least[length, model.attention, bias] for bias in _BIASES)
         points.append(
             Row(
                 **{name: getattr(model, name) for name in ("task", "attention", "width")},

@@ -37,6 +37,7 @@ _STARTS, _SIZE = 5, 0.1  # of the runs of gradient flow, and of the components o
 _NO_FLOW = (
     "Gradient flow was not followed: its risk comes from random points, which the flow cannot use."
 )
+_NO_BIAS = "No bias was tried: its risk comes from random points. Numbers with a free bias are those without."
 _OBSTACLES = {
     "flat": "Nothing is learned by descent: its weights do not change when scores change a little, and k has no "
     "gradient.",
@@ -72,6 +73,7 @@ class Verdict:
     fixed: Row
     biased_fixed: Row
     varied: Row
+    biased_varied: Row
     floors: tuple[float, float]
     curves: tuple[Point, ...] | None
     flow: Basins | None
@@ -111,7 +113,7 @@ class Verdict:
     def paragraph(self) -> str:
         """What this attention lacks, in words and numbers."""
         gaps, fixed = (self.gap, self.gap_with_bias), (self.fixed, self.biased_fixed)
-        longest, cost = self.biased_haystacks[-1], self.cost_of_lengths
+        longest, cost = self.biased_haystacks[-1], self.biased_varied.gap - self.biased_fixed.gap
         return paragraph(self.traits, gaps, fixed, longest, self.survival, self.floors, cost)
 
 
@@ -181,10 +183,12 @@ def _judge(
         fixed=rows[FIXED],
         biased_fixed=biased_rows[FIXED],
         varied=rows[VARIED],
+        biased_varied=biased_rows[VARIED],
         floors=(float(elementwise_floor(_FIXED)), float(elementwise_floor(deep[-1].problem))),
         curves=None,
         flow=None,
-        notes=_notes(student, found, overflows(attention)),
+        notes=_notes(student, found, overflows(attention))
+        + (_NO_BIAS,) * (has_tunable_bias(student) and not tunable),
     )
     if show is not None:
         show(verdict)
