@@ -103,7 +103,12 @@ def solved(monkeypatch):
         attained = attention.name != "softmax"
         result = ar.Result.CONVERGED if attained else ar.Result.K_DIVERGES
         return SimpleNamespace(
-            risk=risk, overlaps=overlaps, attention=attention, attained=attained, result=result
+            risk=risk,
+            overlaps=overlaps,
+            attention=attention,
+            attained=attained,
+            result=result,
+            converged=result.converged,
         )
 
     monkeypatch.setattr("attnrisk.population.population_minimum", minimum)

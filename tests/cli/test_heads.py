@@ -84,10 +84,12 @@ def test_heads_are_made_from_words():
     from attnrisk.cli.options import heads
 
     read = heads().read
-    one, two, three = read(attention=["softmax,softmax-1", "bayes-softmax"], heads="2")
+    one, two, three = read(
+        attention=["softmax,softmax-1", "bayes-softmax"], bias="default", heads="2"
+    )
     assert isinstance(one, ar.Heads)
     assert (one.count, one.free_bias) == (2, False)
     assert isinstance(two.attention, ar.SoftmaxPlusOne)
     assert two.free_bias
     assert isinstance(three, ar.BayesSoftmax)
-    assert isinstance(read(attention=["softmax"], heads="1")[0], ar.Softmax)
+    assert isinstance(read(attention=["softmax"], bias="default", heads="1")[0], ar.Softmax)

@@ -161,14 +161,15 @@ def test_a_kink_away_from_zero_on_the_max_task(task, name):
 
 def grid_minimum(task, attention, lengths, biases):
     """The least risk over a grid, each point by the engine of its own place."""
-    best = np.inf
+    best, at = np.inf, (np.nan, np.nan)
     for m_kk in lengths:
         for bias in biases:
             biased = attention.with_bias(bias)
             engine = plan(task, biased, abs(m_kk), order=6, kinks=kinks_at(biased, m_kk))
             a, b = map(float, compiled_profile(*as_arrays((engine, task, biased, m_kk))))
             risk = float(task.label_variance) - (a**2 / b if b > 0 else 0.0)
-            best, at = (risk, (m_kk, bias)) if risk < best else (best, locals().get("at"))
+            if risk < best:
+                best, at = risk, (m_kk, bias)
     return best, at
 
 
@@ -213,3 +214,30 @@ def test_the_search_agrees_with_a_grid(kind, name, seed):
 def test_what_is_no_bias_is_refused(bias):
     with pytest.raises(ValueError, match="bias"):
         ar.get_attention("softplus", bias)
+
+
+@pytest.mark.parametrize("name", ["softplus", "relu", "taylor-2"])
+@pytest.mark.parametrize(
+    ("task", "least"), [(ar.SpikedSLR(5.0, 1), 0.0), (ar.SpikedSLR(0.0, 4), 0.75)]
+)
+def test_without_a_choice_or_a_signal_the_least_risk_is_attained(task, least, name):
+    found = ar.population_minimum(task, free(name))
+    assert found.attained
+    assert abs(float(found.risk) - least) < 1e-9
+
+
+def test_a_threshold_that_nothing_passes_is_not_taken_for_a_minimum():
+    """There panels of a kernel that vanishes are far off, and of two orders one explains more than there is."""
+    task = ar.SpikedSLR(5.0, ar.uniform(1, 3))
+    found = ar.population_minimum(task, ar.Relu(free_bias=True))
+    assert float(found.overlaps.m_kk) > 0
+    assert (
+        float(ar.bayes_risk(task))
+        < float(found.risk)
+        < float(ar.population_minimum(task, ar.Relu()).risk)
+    )
+
+
+def test_a_bias_that_is_set_does_not_survive_where_it_is_void():
+    found = ar.population_minimum(SPIKED, ar.Linear(bias=-1.0, free_bias=True))
+    assert abs(float(found.risk) - float(ar.linear_risk(SPIKED))) < 1e-12

@@ -46,7 +46,8 @@ const STEPS = [
     state: { ...NEAR, bias: FREE, show: ["softmax", "softplus", "elu+1", "relu", "relu2", "taylor-2"] },
     text: () => `Softplus and elu+1 behave as eˣ for very negative x. With a bias b → −∞ only that tail is used, and they become
       softmax: ${risk("softplus", FREE)} and ${risk("elu+1", FREE)}. ReLU becomes a normalised threshold,
-      ${risk("relu", FREE)}. Taylor-2 gains little, ${risk("taylor-2", FREE)}: it is positive on both sides.`,
+      ${risk("relu", FREE)}. Taylor-2 gains little, ${risk("taylor-2", FREE)}: it grows like χ² on both
+      sides, so that no bias makes the weight of ordinary tokens small.`,
   },
   {
     title: "A long haystack decides",

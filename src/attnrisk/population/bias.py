@@ -38,7 +38,7 @@ _FINITE_LENGTH = 8.0  # of k, at which kernels are compared where softmax does b
 _FARTHEST = 9.0  # deviations of a field beyond which it hardly matters
 _STRAIGHT = 1e-3  # departure of log φ from a line, above which a kernel is not tried
 _IS_SOFTMAX = 1e-7  # difference of risks below which a kernel counts as softmax
-_FAR = 1e4  # scores at which powers are read off
+_FAR = 5e3  # scores from which powers are read off
 _SAME_POWER = 1e-4
 _SCAN_ORDER = 6  # of panels, compared with ORDERS[0] where a minimum is looked for
 _TOLERANCE = 1e-7  # of the angle, where a minimum is flat to double precision
@@ -128,20 +128,18 @@ class PowerKernel(AbstractKernel):
 
 def power_limit(attention: Any) -> PowerKernel | None:
     """What a kernel becomes as its scores are stretched without bound, if that is one power on both sides."""
-    sizes = _FAR * np.array([1.0, 2.0, 4.0])
+    sizes = _FAR * np.array([1.0, 2.0, 4.0, 8.0])
     above, below = (np.asarray(jax.jit(attention.log_phi)(sign * sizes)) for sign in (1.0, -1.0))
     if attention.constant > 0 or not np.isfinite([above, below]).all():
         return None
     # The corrections of lower powers fall like the inverse of the size, and are removed.
     powers = [np.diff(each) / math.log(2.0) for each in (above, below)]
-    exponents = [2.0 * each[1] - each[0] for each in powers]
+    exponents = np.array([2.0 * each[1:] - each[:-1] for each in powers])
     ratio = below - above
-    steady = all(abs(each[1] - each[0]) < _SAME_POWER * abs(exponents[0]) for each in powers)
-    if not steady or abs(exponents[0] - exponents[1]) > _SAME_POWER or exponents[0] < _SAME_POWER:
+    power = exponents[0, -1]
+    if not power > _SAME_POWER or np.ptp(exponents) > _SAME_POWER * power:
         return None
-    exponent, log_ratio = (
-        round(float(each), 6) for each in (exponents[0], 2 * ratio[2] - ratio[1])
-    )
+    exponent, log_ratio = (round(float(each), 5) for each in (power, 2 * ratio[3] - ratio[2]))
     return PowerKernel(exponent=exponent, log_ratio=log_ratio)
 
 
