@@ -241,3 +241,20 @@ def test_a_threshold_that_nothing_passes_is_not_taken_for_a_minimum():
 def test_a_bias_that_is_set_does_not_survive_where_it_is_void():
     found = ar.population_minimum(SPIKED, ar.Linear(bias=-1.0, free_bias=True))
     assert abs(float(found.risk) - float(ar.linear_risk(SPIKED))) < 1e-12
+
+
+@pytest.mark.parametrize("task", [SPIKED, MAX], ids=["spiked", "max"])
+def test_a_fixed_bias_gives_relu_a_length(task):
+    """With the sign of the best bias it reaches the same risk, at a length that goes with the bias."""
+    free_one = ar.population_minimum(task, ar.Relu(free_bias=True))
+    fixed = ar.population_minimum(task, ar.Relu(bias=-0.5))
+    assert abs(float(fixed.risk) - float(free_one.risk)) < 1e-8
+    ratio = float(free_one.overlaps.m_kk) / free_one.bias
+    assert float(fixed.overlaps.m_kk) / fixed.bias == pytest.approx(ratio, rel=1e-3)
+    again = ar.population_risk(task, fixed.attention, fixed.overlaps)
+    assert abs(float(again) - float(fixed.risk)) < 1e-8
+
+
+def test_weights_that_all_vanish_are_no_nan():
+    at = ar.Overlaps(m_kk=1.0, m_vv=1.0, q_kk=1.0, q_vv=1.0)
+    assert float(ar.population_risk(ar.SpikedSLR(3.0, 3), ar.Relu(bias=-30.0), at)) == 1.0

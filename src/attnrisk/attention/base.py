@@ -90,6 +90,8 @@ class AbstractAttention(eqx.Module):
 
     def with_bias(self, bias: Any) -> "AbstractAttention":
         """The same with another bias."""
+        if np.ndim(bias) == 0:
+            real("bias", bias)
         return eqx.tree_at(lambda attention: attention.bias, self, bias)
 
     def with_free_bias(self, free: bool = True) -> "AbstractAttention":

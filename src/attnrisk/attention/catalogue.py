@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
-from .._check import Refusal, one_of, real, refuse, whole
+from .._check import LARGEST, Refusal, one_of, real, refuse, shown, whole
 from .base import AbstractAttention, Mask
 from .elementwise import AbstractElementwise
 from .general import AbstractGeneral
@@ -278,15 +278,14 @@ def get_attention(name: str, bias: str | float = DEFAULT_BIAS) -> AbstractAttent
     sigmoid and zero for all others.
     """
     attention = CATALOGUE[one_of("attention", name, CATALOGUE)].attention()
-    if bias == DEFAULT_BIAS:
-        return attention
-    if bias == FREE_BIAS:
-        return attention.with_free_bias()
+    if isinstance(bias, str) and bias in (DEFAULT_BIAS, FREE_BIAS):
+        return attention if bias == DEFAULT_BIAS else attention.with_free_bias()
     try:
         number = real("bias", bias)
     except Refusal:
-        raise refuse("bias", repr(bias), "a number, free, or default") from None
-    return attention.with_free_bias(False).with_bias(float(number))
+        allowed = f"free, default, or a number between ±{LARGEST:g}"
+        raise refuse("bias", shown(bias), allowed) from None
+    return attention.with_free_bias(False).with_bias(number)
 
 
 def named(name: str, bias: str) -> str:

@@ -38,10 +38,13 @@ class General(AbstractGeneral):
     @property
     def takes_mask(self) -> bool:
         try:
-            inspect.signature(self.function).bind(None, None)
+            signature = inspect.signature(self.function)
+            signature.bind(None, None)
         except (TypeError, ValueError):  # another signature, or none to be found
             return False
-        return True
+        # An argument that may be left out, such as the axis of `jax.nn.softmax`, is a mask only by its name.
+        second = list(signature.parameters.values())[1:2]
+        return all(each.name == "mask" or each.default is each.empty for each in second)
 
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         scores = scores + self.bias

@@ -296,7 +296,13 @@ def out(help: str, default: str | None, folder: bool = False) -> Options:
 def writable_file(given: str) -> Path:
     """The path of a file that is not there, or a regular one, in a folder that can be written."""
     path = Path(given)
-    if path.exists() and not path.is_file():
+    try:
+        taken = path.exists() and not path.is_file()
+    except OSError as error:
+        raise refuse(
+            "out", repr(given), f"a place that can be written ({error.strerror})"
+        ) from None
+    if taken or given.endswith("/"):
         raise refuse("out", repr(given), "a file, or a name that is free")
     writable_folder(given, "out", path.parent)
     return path

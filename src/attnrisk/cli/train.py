@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -24,7 +25,7 @@ _OWN = "if not given, that of the task"
 def _read_attention(word: str) -> Any:
     """A name of the catalogue or of a recurrence, or what `module:function` stands for, as an attention."""
     from ..attention import AbstractAttention, General
-    from ..studies.judge.family import recognise
+    from ..studies.judge.family import check_masked, recognise
     from .judge import load_function
 
     if ":" not in word:
@@ -35,6 +36,7 @@ def _read_attention(word: str) -> Any:
             if isinstance(found, AbstractAttention):
                 return found
             if callable(found) and General(found).takes_mask:
+                check_masked(found, word)
                 return General(found)
             return recognise(found, word)
     except SystemExit:
@@ -43,6 +45,8 @@ def _read_attention(word: str) -> Any:
 
 def _read_text(given: str) -> str:
     try:
+        if Path(given).exists() and not Path(given).is_file():
+            raise refuse("text", repr(given), "a regular file")
         return Path(given).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise refuse("text", repr(given), "a text in UTF-8") from None
@@ -118,7 +122,8 @@ def train(args: Any) -> render.Shown:
             check()
 
         copy = Copy(args.learning_rate, args.seed)
-        (found,) = train_copies(setting, [copy], checkpoint=args.checkpoint, watch=watch)
+        with redirect_stdout(sys.stderr):  # what a user's function prints is no part of the answer
+            (found,) = train_copies(setting, [copy], checkpoint=args.checkpoint, watch=watch)
     fields = render.fields_of(found) | {"attention": args.attention, "task": args.task}
     fields |= shape | {"steps_done": len(found.losses)}
     title = f"{args.attention} on {args.task}, {args.layers} layers of width {args.width}"
@@ -128,8 +133,10 @@ def train(args: Any) -> render.Shown:
 
 def _facts(found: Trained) -> dict[str, str | None]:
     return {
-        "accuracy": f"{found.accuracy:.4f} on test data",
-        "loss": f"{found.loss:.4f} nats; {found.train_loss:.4f} at the end of the training",
+        "accuracy": f"{found.accuracy:.4f} on test data" if found.converged else None,
+        "loss": f"{found.loss:.4f} nats; {found.train_loss:.4f} at the end of the training"
+        if math.isfinite(found.loss)
+        else None,
         "bits per character": render.optional(found.bits_per_character, ".4f"),
         "parameters": f"{found.parameters:,}",
         "result": f"{render.result_words(found.result)} ({len(found.losses)} steps)",

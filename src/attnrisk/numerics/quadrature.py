@@ -342,6 +342,9 @@ def transform_panels(log_values: Any, longest: Any, order: int) -> tuple[Any, An
     """Nodes and weights in `u`, given `log φ` at a grid of arguments that covers the law of each token."""
     xp = log_values.__array_namespace__()
     top = xp.max(log_values)
+    top = xp.where(
+        xp.isfinite(top), top, 0.0
+    )  # where `φ` vanishes at all of them, any range will do
     finite = xp.isfinite(log_values)
     low = xp.min(xp.where(finite, log_values, top))
     crossing = (xp.log(longest) + 3.0) / _CROSSING * np.arange(1, _CROSSING + 1)

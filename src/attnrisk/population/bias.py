@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import LARGEST
+from .._check import LARGEST, refuse
 from .._results import Estimate, Result
 from ..attention import AbstractAttention, AbstractKernel
 from ..numerics.arrays import as_arrays
@@ -41,14 +41,24 @@ _IS_SOFTMAX = 1e-7  # difference of risks below which a kernel counts as softmax
 _FAR = 5e3  # scores from which powers are read off
 _SAME_POWER = 1e-4
 _SCAN_ORDER = 6  # of panels, compared with ORDERS[0] where a minimum is looked for
+_SMALLEST_SINE = 1e-4  # of the angle, below which a fixed bias is as good as none
+_LARGEST_BIAS = 1e2  # with which the best k is not longer than overlaps may be
 _TOLERANCE = 1e-7  # of the angle, where a minimum is flat to double precision
 _STRETCHED = 16.0  # length of (k, bias) at which a limit is checked and reported
 
 
-def free_bias_minima(
+def biased_minima(
     tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int
 ) -> list[Minimum]:
-    """The infimum for each task over the length of `k` and the bias of the attention."""
+    """The infimum for each task over the length of `k` and, where it is free, the bias of the attention."""
+    if not attention.free_bias:
+        exact = all(is_exact(task, attention) for task in tasks)
+        if not exact or attention.analytic or not attention.is_homogeneous:
+            return search_minima(tasks, attention, seed)
+        if abs(float(attention.bias)) > _LARGEST_BIAS:
+            allowed = f"between ±{_LARGEST_BIAS:g} where only its ratio to the length of k matters"
+            raise refuse("bias", f"{float(attention.bias):g}", allowed)
+        return [_homogeneous_minimum(task, attention) for task in tasks]
     plain = attention.with_bias(0.0).with_free_bias(False)
     if attention.bias_is_void:
         return search_minima(tasks, plain, seed)
@@ -158,8 +168,15 @@ def _power_minimum(task: AbstractTask, attention: Any, power: PowerKernel) -> Mi
     return Minimum(found.risk, overlaps, biased, Result.BECOMES_POWER)
 
 
+def _largest_weight(attention: AbstractAttention, score: float) -> float:
+    return float(jnp.max(attention.with_bias(0.0)(score * jnp.array([-1.0, 1.0]))))
+
+
 def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum:
-    """The minimum over the angle of `(k, bias)`, a vector of length one: a scan, then Brent's method."""
+    """The minimum over the angle of `(k, bias)`, a vector of length one: a scan, then Brent's method.
+
+    A bias that is not free gives the vector its length, and with its sign half of the angles.
+    """
     from scipy.optimize import minimize_scalar
 
     def profile(angle: float, order: int) -> Correlations:
@@ -179,8 +196,15 @@ def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Mi
     )
     thresholds = np.concatenate([-np.geomspace(highest, 0.5, 8), np.arange(0.0, highest, 0.4)])
     angles = np.sort(np.concatenate([-np.arctan(thresholds), math.pi - np.arctan(thresholds)]))
-    best = int(np.argmax([gain(angle) for angle in angles]))
-    bounds = angles[max(best - 1, 0)], angles[min(best + 1, angles.size - 1)]
+    allowed = np.full(angles.size, True)
+    if not attention.free_bias:
+        allowed = np.sin(angles) * float(attention.bias) >= 0
+    gains = [
+        gain(angle) if fits else -math.inf for angle, fits in zip(angles, allowed, strict=True)
+    ]
+    best = int(np.argmax(gains))
+    near = [at for at in (best - 1, best, best + 1) if 0 <= at < angles.size and allowed[at]]
+    bounds = angles[near[0]], angles[near[-1]]
     angle = float(
         minimize_scalar(
             lambda angle: -gain(angle),
@@ -193,6 +217,13 @@ def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Mi
     variance = float(task.label_variance)
     risk = estimate_from(variance - explained(coarse), variance - explained(fine))
     m_vv = float(fine.label / fine.power)
-    biased = attention.with_bias(math.sin(angle))
+    m_kk, bias = math.cos(angle), math.sin(angle)
+    if not attention.free_bias:
+        stretch = abs(float(attention.bias)) / max(abs(bias), _SMALLEST_SINE)
+        growth = _largest_weight(attention, stretch) / _largest_weight(attention, 1.0)
+        m_kk, bias, m_vv = stretch * m_kk, float(attention.bias), m_vv / growth
+    biased = attention.with_bias(bias)
     result = Result.CONVERGED if task.spread == 1.0 else Result.ON_MANIFOLD
-    return Minimum(Estimate(risk.value, risk.error), aligned(math.cos(angle), m_vv), biased, result)
+    if abs(math.sin(angle)) < _SMALLEST_SINE and not attention.free_bias:
+        result = Result.K_DIVERGES  # the best k is along k* without a bias
+    return Minimum(Estimate(risk.value, risk.error), aligned(m_kk, m_vv), biased, result)

@@ -108,10 +108,10 @@ def population_minima(
         raise refuse("tasks", repr(tasks), "a list of tasks")
     for task in tasks:
         check_problem(task, attention, one_head=True, known=True)
-    if attention.free_bias:
-        from .bias import free_bias_minima  # which needs the search below
+    if attention.free_bias or attention.bias != 0.0:
+        from .bias import biased_minima  # which needs the search below
 
-        return free_bias_minima(tasks, attention, seed)
+        return biased_minima(tasks, attention, seed)
     return search_minima(tasks, attention, seed)
 
 
@@ -401,14 +401,13 @@ class _Search:
     def _risk(self, profiles: tuple[Correlations, ...]) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
         variance, (a, b) = float(self.task.label_variance), profiles[self.plan.value]
-        m_vv = float(np.mean(a) / np.mean(b))
+        m_vv = float(np.mean(a) / np.mean(b)) if np.mean(b) > 0 else 0.0
         if not self.plan.exact:
             # At fixed v the risk is linear in A and B. That v is tuned on the same points biases it to second order.
             return mean_estimate(variance - 2.0 * m_vv * a + m_vv**2 * b), m_vv
-        other_a, other_b = profiles[1 - self.plan.value]
-        explained = float(a**2 / b)
-        risk = estimate_from(variance - other_a**2 / other_b, variance - explained)
-        rounding = _NEWTON_ROUNDING * explained if self.attention.free_bias else 0.0
+        other, here = explained(profiles[1 - self.plan.value]), explained(Correlations(a, b))
+        risk = estimate_from(variance - other, variance - here)
+        rounding = _NEWTON_ROUNDING * here if self.attention.free_bias else 0.0
         return Estimate(risk.value, risk.error + rounding), m_vv
 
     def _limit(self) -> Minimum:

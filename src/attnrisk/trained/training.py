@@ -1,6 +1,7 @@
 """Training by AdamW with warm-up and cosine decay: several copies at once, and checkpoints that resume."""
 
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -272,8 +273,19 @@ def _address(setting: Setting, copies: Sequence[Copy]) -> str:
     """A hash of what a training depends on."""
     task = [setting.task.name, *(getattr(setting.task, each.name) for each in fields(setting.task))]
     own = [getattr(setting, each.name) for each in fields(setting) if each.name != "task"]
-    content = [task, own, [tuple(each) for each in copies]]
+    content = [task, own, [tuple(each) for each in copies], _source(setting.attention)]
     return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def _source(attention: Any) -> str:
+    """The source of a user's function, which its name does not tell."""
+    function = getattr(attention, "function", None)
+    if function is None:
+        return ""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):  # it has none: it is built in, or a callable object
+        return repr(function)
 
 
 def _save(file: Path, address: str, done: int, losses: np.ndarray, state: _State) -> None:

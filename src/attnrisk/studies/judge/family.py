@@ -249,6 +249,21 @@ def _check_shape(function: _Function, name: str, length: int) -> None:
         )
 
 
+def check_masked(function: Callable[..., Any], name: str) -> None:
+    """Refuse what is not a function of scores and a mask to as many real weights."""
+    length = _LENGTHS[-1]
+    scores = jax.ShapeDtypeStruct((length,), np.float64)
+    try:
+        weights = jax.eval_shape(function, scores, jax.ShapeDtypeStruct((length,), bool))
+    except SystemExit:
+        raise reject(name, "it ends the program, as sys.exit does") from None
+    except Exception as error:  # whatever a stranger's function raises is told to whom it belongs
+        raise untraceable(name, error) from error
+    is_real = hasattr(weights, "dtype") and jnp.issubdtype(weights.dtype, jnp.floating)
+    if not is_real or weights.shape != (length,):
+        raise reject(name, f"of {length} scores and a mask it makes {weights}")
+
+
 def _check_log_phi(given: Any, name: str) -> None:
     """Of a kernel, which hides a `log φ` that is not a number by giving no weight."""
     scores = np.linspace(-_LARGE, _LARGE, 601)
