@@ -70,7 +70,8 @@ def biased_minima(
     minima = []
     for task in tasks:
         if attention.compares_tokens and (task.strength == 0 or task.length.longest == 1):
-            minima += search_minima([task], plain, seed)  # k = 0 is best, with any bias
+            # k = 0 is best, with any bias at which weights do not vanish.
+            minima += search_minima([task], plain.with_bias(1.0), seed)
         elif homogeneous:
             minima.append(_homogeneous_minimum(task, attention))
         else:
@@ -155,7 +156,7 @@ def power_limit(attention: Any) -> PowerKernel | None:
 
 def _power_minimum(task: AbstractTask, attention: Any, power: PowerKernel) -> Minimum | None:
     """The infimum as `k` and the bias grow together; `None` if the risk is lower on the way there."""
-    found = _homogeneous_minimum(task, power)
+    found = _homogeneous_minimum(task, power.with_free_bias())
     m_kk, m_vv = float(found.overlaps.m_kk), float(found.overlaps.m_vv)
     overlaps, biased = (
         aligned(_STRETCHED * m_kk, m_vv),
