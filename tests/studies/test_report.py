@@ -274,7 +274,7 @@ def test_the_page_is_whole_and_loads_nothing(written):
     assert "$" not in text.partition("<body>")[2].partition("<svg")[0]
     assert "<!--" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)
     claimed = re.findall(rf"<td>({HOLDS}|{PARTLY}|{FAILS})</td>", text)
-    assert len(claimed) == (8 if quick else 11)
+    assert len(claimed) == (9 if quick else 12)
 
 
 def test_pictures_are_well_formed(written):
