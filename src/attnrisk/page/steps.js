@@ -45,8 +45,8 @@ const STEPS = [
     title: "Give every score a bias",
     state: { ...NEAR, bias: FREE, show: ["softmax", "softplus", "elu+1", "relu", "relu2", "taylor-2"] },
     text: () => `Softplus and elu+1 behave as eˣ for very negative x. With a bias b → −∞ only that tail is used, and they become
-      softmax: ${risk("softplus", FREE)} and ${risk("elu+1", FREE)}. ReLU becomes a normalised threshold,
-      ${risk("relu", FREE)}. Taylor-2 gains little, ${risk("taylor-2", FREE)}: it grows like χ² on both
+      softmax: ${risk("softplus", FREE)} and ${risk("elu+1", FREE)}. Squared ReLU becomes a normalised threshold,
+      ${risk("relu2", FREE)}. Taylor-2 gains little, ${risk("taylor-2", FREE)}: it grows like χ² on both
       sides, so that no bias makes the weight of ordinary tokens small.`,
   },
   {
@@ -57,8 +57,8 @@ const STEPS = [
     },
     text: () => `Let the sequence grow to a million tokens, with ν = 4 log L, so that the needle can still be found. What decides
       is whether the average weight of an ordinary token can be pushed below 1/L of the needle’s weight: by an exponential
-      tail (softmax ${inHaystack("softmax")}, softplus ${inHaystack("softplus")}) or by a threshold (ReLU
-      ${inHaystack("relu")}, squared ReLU ${inHaystack("relu2")}). Taylor-2 has neither, and fails:
+      tail (softmax ${inHaystack("softmax")}, softplus ${inHaystack("softplus")}) or by a threshold (squared ReLU
+      ${inHaystack("relu2")}). Taylor-2 has neither, and fails:
       ${inHaystack("taylor-2")}. Growth at the top is not needed. Softmax has the tail without a bias to tune.`,
   },
 ];

@@ -14,6 +14,7 @@ from .tasks import Row, answer, has_tunable_bias
 
 SIGNAL = 4.0  # of ν = c log L, twice what the needle needs to be found in a long sequence
 LENGTHS = (10, 1000, 100_000)
+_LONGEST_DRAWN = 4096  # tokens, over random points
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ def compare(
         if progress is not None:
             progress(name, done, len(attentions))
         student = recognise(given, name)
+        if not is_exact(places[-1].problem, student) and sizes[-1] > _LONGEST_DRAWN:
+            allowed = f"a kernel or element-wise at more than {_LONGEST_DRAWN} tokens"
+            raise refuse("attention", f"{name} (neither)", allowed)
         rows = biased = answer(student, places)
         if has_tunable_bias(student) and is_exact(places[0].problem, student):
             biased = answer(student.with_free_bias(), places)
