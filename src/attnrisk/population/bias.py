@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import LARGEST, refuse
-from .._results import Estimate, Result
+from .._results import Result
 from ..attention import AbstractAttention, AbstractKernel
 from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import estimate_from
@@ -227,4 +227,4 @@ def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Mi
     result = Result.CONVERGED if task.spread == 1.0 else Result.ON_MANIFOLD
     if abs(math.sin(angle)) < _SMALLEST_SINE and not attention.free_bias:
         result = Result.K_DIVERGES  # the best k is along k* without a bias
-    return Minimum(Estimate(risk.value, risk.error), aligned(m_kk, m_vv), biased, result)
+    return Minimum(risk, aligned(m_kk, m_vv), biased, result)
