@@ -1,8 +1,9 @@
 """Trained models on one GPU: the data of figure 1, the recall benchmark of Arora et al., and a profile of a step.
 
-`python -m benchmarks.trained_gpu figure1|zoology|profile|draw`. The first two append a line for each training to a CSV
-file as soon as a model is done, stop when their time is over, and skip what the file has when they are run again. They
-need jax, equinox, jaxtyping and optax alone; `draw` makes the pictures of docs/images from docs/data.
+`python -m benchmarks.trained_gpu figure1|zoology|long-recall|profile|draw`. The first three append a line for each
+training to a CSV file as soon as a model is done, stop when their time is over, and skip what the file has when they
+are run again. They need jax, equinox, jaxtyping and optax alone; `draw` makes the pictures of docs/images from
+docs/data.
 """
 
 import argparse
@@ -28,9 +29,15 @@ _COLUMNS = (
 
 def models(args: argparse.Namespace) -> list[dict[str, Any]]:
     """All models of the command."""
-    from attnrisk.trained import figure1_models, zoology_models
+    from attnrisk.trained import figure1_models, long_recall_models, zoology_models
 
-    return figure1_models(args.quick) if args.what == "figure1" else zoology_models(args.steps)
+    match args.what:
+        case "figure1":
+            return figure1_models(args.quick)
+        case "zoology":
+            return zoology_models(args.steps)
+        case _:
+            return long_recall_models()
 
 
 def run(args: argparse.Namespace) -> None:
@@ -206,7 +213,7 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="what", required=True)
-    for name, workers in (("figure1", 6), ("zoology", 3)):
+    for name, workers in (("figure1", 6), ("zoology", 4), ("long-recall", 6)):
         command = commands.add_parser(name)
         command.add_argument("--out", type=Path, default=_ROOT / "docs" / "data" / f"{name}.csv")
         command.add_argument("--seconds", type=float, default=540.0)

@@ -10,7 +10,14 @@ from .._check import Refusal
 if find_spec("optax") is None:
     raise Refusal("trained models need optax: pip install 'attnrisk[trained]'")
 
-from .grid import figure1_model, figure1_models, setting_of, train_grid, zoology_models
+from .grid import (
+    figure1_model,
+    figure1_models,
+    long_recall_models,
+    setting_of,
+    train_grid,
+    zoology_models,
+)
 from .model import RECURRENCES, Decoder
 from .recurrence import chunked_recurrence
 from .tasks import (
@@ -42,6 +49,7 @@ __all__ = [
     "figure1_model",
     "figure1_models",
     "get_task",
+    "long_recall_models",
     "losses_of",
     "python_documentation",
     "setting_of",

@@ -36,6 +36,14 @@ _ZOOLOGY_ATTENTIONS = ("softmax", "softplus", "linear", "taylor-2", GATED)
 _ZOOLOGY_RATES = (1e-4, 4.6e-4, 2.2e-3, 1e-2)
 _ZOOLOGY_TOKENS = 2**15  # in each step
 _ZOOLOGY_WIDTHS = (64, 128)
+# Four times as many pairs as in figure 1: an attention that only just separates 16 keys does not separate these.
+_LONG_RECALL: Model = {
+    "task": "recall",
+    **{"pairs": 64, "vocabulary": 512, "length": 512, "steps": 1000, "batch_size": 32},
+    **{"learning_rates": _RATES, "seeds": _SEEDS},
+}
+_LONG_RECALL_ATTENTIONS = ("softmax", "softplus", "relu2", "relu", "taylor-2", "linear", UNGATED)
+_LONG_RECALL_WIDTHS = (16, 32, 64)
 
 
 def figure1_models(quick: bool) -> list[Model]:
@@ -70,6 +78,12 @@ def zoology_models(steps: int) -> list[Model]:
         }
         for attention, width, length in product(_ZOOLOGY_ATTENTIONS, _ZOOLOGY_WIDTHS, lengths)
     ]
+
+
+def long_recall_models() -> list[Model]:
+    """Recall of more pairs than in figure 1, for some of its attentions."""
+    each = product(_LONG_RECALL_WIDTHS, _LONG_RECALL_ATTENTIONS)
+    return [{"attention": attention, "width": width} | _LONG_RECALL for width, attention in each]
 
 
 def setting_of(model: Model) -> Setting:
