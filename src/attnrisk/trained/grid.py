@@ -32,7 +32,7 @@ _QUICK_SIZES: dict[str, Model] = {
 }
 _RATES, _QUICK_RATES = (1e-3, 3e-3, 1e-2), (3e-3, 1e-2, 3e-2)  # few steps need larger ones
 _SEEDS = (0, 1, 2)
-_ZOOLOGY_ATTENTIONS = ("softmax", "softplus", "linear", "taylor-2", GATED)
+_ZOOLOGY_ATTENTIONS = ("softmax", "softplus", "linear", "taylor-2")
 _ZOOLOGY_RATES = (1e-4, 4.6e-4, 2.2e-3, 1e-2)
 _ZOOLOGY_TOKENS = 2**15  # in each step
 _ZOOLOGY_WIDTHS = (64, 128)
