@@ -35,7 +35,9 @@ def on_post_build(config: Any, **_: Any) -> None:
 
 def _mathml(found: re.Match[str]) -> str:
     tag, formula = found.groups()
-    return _converter.convert_with_local_state(html.unescape(formula), displaystyle=tag == "div")
+    shown = _converter.convert_with_local_state(html.unescape(formula), displaystyle=tag == "div")
+    # Browsers do not scroll a formula itself.
+    return f'<div class="formula" tabindex="0">{shown}</div>' if tag == "div" else shown
 
 
 def _addresses(theory: Path) -> dict[str, str]:
