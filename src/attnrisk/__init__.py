@@ -1,8 +1,8 @@
-"""attnrisk: how well can this attention find the one token that matters?
+"""attnrisk: exact risks of attention mechanisms on single-location regression.
 
-Importing this package switches jax to double precision (`jax_enable_x64`) for the whole program and, where jax was not
-imported before, for the processes that it starts; the top of the API documentation says what that does to a program
-written for single precision. Nothing else is changed, and jax itself is imported when a name is first used.
+Importing this package enables double precision in JAX (`jax_enable_x64`) for the whole program and, if JAX was not
+imported before, for child processes; the start of the API reference describes the consequences for programs written
+for single precision. Nothing else is changed, and JAX itself is imported when a name is first used.
 """
 
 import os

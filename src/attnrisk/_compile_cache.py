@@ -20,9 +20,13 @@ _LOCK_SECONDS = 5.0
 
 
 def enable_compile_cache() -> Path | None:
-    """Keep compiled code between runs, and return the folder; `None` where it is switched off or cannot be written.
+    """Cache compiled code on disk between runs.
 
-    The command line does so for every command. Where `JAX_COMPILATION_CACHE_DIR` is set, JAX's own settings stay.
+    The command line does this for every command. If `JAX_COMPILATION_CACHE_DIR` is set, JAX's own settings are kept.
+
+    Returns:
+        The cache folder; `None` if caching is switched off (`ATTNRISK_COMPILE_CACHE=off`) or the folder cannot be
+        written.
     """
     given = os.environ.get(VARIABLE, "")
     if given.lower() in ("off", "0", "no", "false"):

@@ -12,7 +12,7 @@ from ._check import refuse, shown
 
 
 class ErrorKind(StrEnum):
-    """What the error of an `Estimate` means."""
+    """Kind of the error of an `Estimate`."""
 
     BOUND = "bound"
     STANDARD = "standard error"
@@ -34,11 +34,16 @@ class AbstractValue(eqx.Module):
 
 
 class Estimate(eqx.Module):
-    """A value, its error, and what the error means.
+    """A value with its error and the kind of the error.
 
-    A `bound` (deterministic quadrature) is an estimate of the largest distance to the exact number, from two rules
-    that are refined differently; a `standard error` (random points, data) is one standard deviation. Bounds add;
-    standard errors, which must be independent, add in squares. The two kinds do not mix by themselves: see `as_kind`.
+    A `bound` (deterministic quadrature) is an estimated upper bound on the distance to the exact value, from two
+    quadrature rules. A `standard error` (Sobol points, data) is one standard deviation. Bounds add; independent
+    standard errors add in quadrature. Adding the two kinds raises an error: convert one with `as_kind`.
+
+    Examples:
+        >>> risk = ar.Estimate(0.5, 0.01, ar.ErrorKind.STANDARD)
+        >>> print(risk, "|", float(risk), "|", risk.kind)
+        0.500 ± 0.01 | 0.5 | standard error
     """
 
     value: Any
@@ -84,9 +89,9 @@ class Estimate(eqx.Module):
         return self + (-other)
 
     def as_kind(self, kind: ErrorKind) -> "Estimate":
-        """The same with an error of this kind; a bound serves as a standard error, which overstates it.
+        """A copy with an error of this kind. A bound can serve as a (conservative) standard error.
 
-        A standard error is never a bound, and asking for that is refused.
+        Converting a standard error into a bound raises an error.
         """
         if kind is ErrorKind.BOUND and self.kind is not kind:
             raise refuse("kind", kind, f"{self.kind} here: a standard error bounds nothing")
@@ -94,7 +99,7 @@ class Estimate(eqx.Module):
 
 
 class Result(StrEnum):
-    """Why a computation stopped; the members are the sentences a user reads."""
+    """Reason why a computation stopped; the members are the sentences shown to the user."""
 
     CONVERGED = "converged"
     ON_MANIFOLD = "converged; only k along k* and v along v* were searched"
@@ -115,21 +120,32 @@ class Result(StrEnum):
 
     @property
     def converged(self) -> bool:
-        """Whether the answer is what was asked for: a fixed point, a minimum, an infimum, or a number of steps."""
+        """Whether the computation succeeded: a fixed point, a minimum, an infimum, or the requested number of steps."""
         return self in (Result.CONVERGED, Result.ON_MANIFOLD, Result.FINISHED) or self.is_infimum
 
     @property
     def is_infimum(self) -> bool:
-        """Whether the answer is a limit that no finite vectors attain."""
+        """Whether the result is a limit that no finite vectors attain."""
         return self.startswith("infimum")
 
 
 def record(answer: Any) -> dict[str, Any]:
-    """An answer as a flat dictionary, for JSON, the store, tables and CSV.
+    """Convert a result into a flat dictionary, for JSON, databases, tables and CSV.
 
-    The names are those that the class of the answer lists in `recorded`. An `Estimate` gives two entries, the second
-    with `_error` appended; what has an `as_dict` (overlaps) gives its own entries, and so does any other answer with
-    `recorded` names, after the name of its field: `ridge_k`. Arrays (matrices of several heads, a batch) are lists.
+    The keys are the names that the class of the result lists in `recorded`. An `Estimate` gives two entries, the second
+    with `_error` appended. Overlaps give their own entries (`as_dict`). A nested result gives its entries prefixed with
+    the field name, as in `ridge_k`. Arrays become lists.
+
+    Args:
+        answer: A result of a function of attnrisk, such as a `Minimum`.
+
+    Returns:
+        A dictionary of strings, numbers, booleans, `None` and lists.
+
+    Examples:
+        >>> best = ar.population_minimum(ar.SpikedSLR(nu=5.0, length=10), ar.Linear())
+        >>> sorted(ar.record(best))[:4]
+        ['attained', 'bias', 'converged', 'm_kk']
     """
     if not hasattr(answer, "recorded"):
         raise refuse("answer", shown(answer), "what a function of attnrisk returns")

@@ -94,7 +94,11 @@ def test_a_command_is_understood(line: str) -> None:
             assert command is not None
             command.make_context(words[0], words[1:], parent=context)
     else:
-        assert program in ("dask", "pip", "python")  # installation, and the cluster of docs/sweeps.md
+        assert program in (
+            "dask",
+            "pip",
+            "python",
+        )  # installation, and the cluster of docs/sweeps.md
 
 
 def runnable() -> list[str]:

@@ -1,4 +1,4 @@
-"""The attentions: three families, and a catalogue of those in use."""
+"""Attention mechanisms: three families, several heads, and a catalogue of attentions from the literature."""
 
 from .base import AbstractAttention
 from .catalogue import (

@@ -20,12 +20,12 @@ _SHIFT = 3.0  # of the scores, likewise
 
 
 class AbstractAttention(eqx.Module):
-    """A map from scores to weights, of scores to which a `bias` is added.
+    """A map from scores to weights. A `bias` is added to the scores.
 
-    Where `free_bias` is set, the bias is tuned together with the overlaps. `analytic` attentions have no kink, as
-    cheaper quadrature may count on; `exponential` kernels do best about as sharp as the teacher, where a search looks
-    first; `features` are arguments where it is not smooth. `compares_tokens` if the weight of a token depends on the
-    scores of others; `keys` is the number of key vectors.
+    If `free_bias` is set, the bias is optimised together with the overlaps. `analytic` says that the attention has no
+    kink, so cheaper quadrature can be used. `exponential` marks kernels whose optimal norm of `k` is near that of the
+    posterior, where a search starts. `features` are scores at which the attention is not smooth. `compares_tokens` says
+    whether the weight of a token depends on other scores. `keys` is the number of key vectors.
     """
 
     name: eqx.AbstractClassVar[str]
@@ -40,10 +40,10 @@ class AbstractAttention(eqx.Module):
 
     @abstractmethod
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
-        """The weights `σ(χ + bias)` of one sequence: of the tokens that `mask` says there are, and zero elsewhere."""
+        """Weights `σ(χ + bias)` of one sequence; tokens that `mask` excludes have weight 0."""
 
     def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
-        """The total weight of each token from the scores of each key vector."""
+        """Total weight of each token, from the scores of each key vector."""
         return self(jnp.squeeze(scores, 0), mask)  # an index would be a scatter in its derivative
 
     @property
@@ -53,19 +53,19 @@ class AbstractAttention(eqx.Module):
 
     @property
     def is_scale_sensitive(self) -> bool:
-        """Whether weights change when all scores are stretched, or never change at all.
+        """Whether the weights change when all scores are multiplied by a constant, or are constant.
 
-        Those of ReLU over its sum do not. With a ridge on `k` its empirical risk has no minimum: the shorter `k`, the
-        smaller the penalty, and the loss stays.
+        The weights of normalised ReLU do not change. With a ridge penalty on `k` its empirical risk has no minimum: a
+        smaller norm of `k` reduces the penalty and does not change the loss.
         """
         plain, stretched = self._weights(1.0), self._weights(_STRETCH)
         return not _same(plain, stretched) or bool(np.ptp(plain) < 1e-9)
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether stretching scores, the bias included, multiplies all weights by one number, as for ReLU.
+        """Whether multiplying the scores and the bias by a constant multiplies all weights by a constant, as for ReLU.
 
-        Only the ratio of bias to the length of `k` matters then.
+        Then only the ratio of the bias to the norm of `k` matters.
         """
         unbiased = self.with_bias(0.0 * self.bias)
         plain, stretched = unbiased._weights(1.0), unbiased._weights(_STRETCH)
@@ -76,7 +76,7 @@ class AbstractAttention(eqx.Module):
 
     @property
     def bias_is_void(self) -> bool:
-        """Whether a bias changes nothing that the lengths of `k` and `v` could not, as for softmax and linear."""
+        """Whether a bias is equivalent to other norms of `k` and `v`, as for softmax and linear attention."""
         return _same(self._weights(1.0), self._weights(1.0, _SHIFT))
 
     def _weights(self, scale: float, shift: float = 0.0) -> np.ndarray:
@@ -85,17 +85,17 @@ class AbstractAttention(eqx.Module):
         return np.asarray(_attend(self, scale * scores + shift))
 
     def given_norms(self, squares: Float[Array, " keys"]) -> "AbstractAttention":
-        """The same where biases depend on the squared norms `Q_hh` of the keys, which are these."""
+        """A copy in which biases that depend on the squared norms `Q_hh` of the keys are evaluated."""
         return self
 
     def with_bias(self, bias: Any) -> "AbstractAttention":
-        """The same with another bias."""
+        """A copy with another bias."""
         if np.ndim(bias) == 0:
             real("bias", bias)
         return eqx.tree_at(lambda attention: attention.bias, self, bias)
 
     def with_free_bias(self, free: bool = True) -> "AbstractAttention":
-        """The same with a bias that is tuned, or with one that is not."""
+        """A copy whose bias is free (optimised), or fixed."""
         copy = object.__new__(type(self))
         for each in fields(self):
             object.__setattr__(copy, each.name, getattr(self, each.name))

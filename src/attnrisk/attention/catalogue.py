@@ -45,7 +45,7 @@ class Softmax(AbstractKernel):
 
 
 class SoftmaxPlusOne(AbstractKernel):
-    """`φ = e^χ` with one added to the denominator, so that all weights may vanish together."""
+    """`φ = e^χ` with 1 added to the denominator, so all weights can vanish."""
 
     name: ClassVar[str] = "softmax-1"
     analytic: ClassVar[bool] = True
@@ -107,7 +107,7 @@ class Taylor2(AbstractKernel):
 
 
 class Linear(AbstractElementwise):
-    """`h = 1 + χ`; a bias is absorbed by the lengths of `k` and `v`."""
+    """`h = 1 + χ`; a bias is equivalent to other norms of `k` and `v`."""
 
     name: ClassVar[str] = "linear"
     analytic: ClassVar[bool] = True
@@ -150,7 +150,7 @@ class Sigmoid(AbstractElementwise):
 
 
 class Sparsemax(AbstractGeneral):
-    """The Euclidean projection of the scores on the simplex."""
+    """Euclidean projection of the scores onto the simplex."""
 
     name: ClassVar[str] = "sparsemax"
 
@@ -165,7 +165,7 @@ class Sparsemax(AbstractGeneral):
 
 
 class Entmax15(AbstractGeneral):
-    """The 1.5-entmax, half-way between softmax and sparsemax."""
+    """1.5-entmax, between softmax and sparsemax."""
 
     name: ClassVar[str] = "entmax-1.5"
 
@@ -212,7 +212,7 @@ class Hardmax(AbstractGeneral):
 
 
 class Entry(NamedTuple):
-    """What the catalogue says of an attention beside its formula."""
+    """Entry of the catalogue: the class of the attention, its formula, its properties and its reference."""
 
     attention: type[AbstractAttention]
     formula: str
@@ -272,10 +272,20 @@ DEFAULT_BIAS, FREE_BIAS = "default", "free"
 
 
 def get_attention(name: str, bias: str | float = DEFAULT_BIAS) -> AbstractAttention:
-    """The attention of the catalogue called `name`.
+    """Get an attention of the catalogue by name.
 
-    Its bias is a number, or `free` to be tuned with the rest; by default it is as in the papers, free for erf and
-    sigmoid and zero for all others.
+    Args:
+        name: A name that `attnrisk attentions` lists, such as `"softmax"`; the dictionary `CATALOGUE` has them all.
+        bias: A number; `"free"`, to be optimised with the other parameters; or `"default"`, as in the papers: free for
+            erf and sigmoid, 0 for the others.
+
+    Returns:
+        The attention.
+
+    Examples:
+        >>> relu = ar.get_attention("relu", bias=-1.0)
+        >>> relu(jax.numpy.array([0.5, 2.0, 3.0])).round(3).tolist()
+        [0.0, 0.333, 0.667]
     """
     attention = CATALOGUE[one_of("attention", name, CATALOGUE)].attention()
     if isinstance(bias, str) and bias in (DEFAULT_BIAS, FREE_BIAS):
@@ -289,7 +299,15 @@ def get_attention(name: str, bias: str | float = DEFAULT_BIAS) -> AbstractAttent
 
 
 def named(name: str, bias: str) -> str:
-    """How an attention with a bias of its own is called in tables and figures."""
+    """Display name of an attention with a given bias, for tables and figures.
+
+    Args:
+        name: Name of the attention.
+        bias: `"default"`, `"free"` or a number as text.
+
+    Returns:
+        The display name.
+    """
     if bias == DEFAULT_BIAS:
         return name
     return f"{name}, bias {bias}"

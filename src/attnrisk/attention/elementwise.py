@@ -13,9 +13,9 @@ from .base import AbstractAttention, Mask
 
 
 class AbstractElementwise(AbstractAttention):
-    """A function `h` of one score plus bias.
+    """An element-wise attention: a function `h` of score plus bias.
 
-    `features` are the arguments of `h` where it bends within a few units or is not analytic.
+    `features` are the arguments at which `h` bends within a few units or is not analytic.
     """
 
     family: ClassVar[str] = "element-wise"
@@ -32,7 +32,20 @@ class AbstractElementwise(AbstractAttention):
 
 
 class Elementwise(AbstractElementwise):
-    """An element-wise attention of the user's: `weight` acts on an array of scores."""
+    """An element-wise attention `h(χ_ℓ)` of your own.
+
+    Args:
+        weight: The function `h`, written with `jax.numpy`; it acts element-wise on an array of scores.
+        bias: Constant added to the scores.
+        free_bias: Whether the bias is optimised.
+        features: Scores at which `h` bends or has a kink.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> exponential = ar.Elementwise(jnp.exp, features=())
+        >>> print(f"{ar.population_minimum(ar.SpikedSLR(nu=5.0, length=10), exponential).risk:.6f}")
+        0.525894
+    """
 
     name: ClassVar[str] = "elementwise"
     weight_fn: Callable[[Any], Any] = eqx.field(static=True)

@@ -14,19 +14,29 @@ from .base import AbstractAttention, Mask
 
 
 class AbstractGeneral(AbstractAttention):
-    """A map of whole sequences of scores."""
+    """An attention without structure: any map from the scores of a sequence to its weights."""
 
     family: ClassVar[str] = "general"
 
     @abstractmethod
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
-        """The weights of one sequence."""
+        """Weights of one sequence."""
 
 
 class General(AbstractGeneral):
-    """An attention of the user's: `function` maps an array of `L` scores to `L` weights, for any `L`.
+    """Any attention of your own, integrated over Sobol points.
 
-    A function of `(scores, mask)` can be applied to padded sequences too.
+    Args:
+        function: A function from `L` scores to `L` weights for any `L`, written with `jax.numpy`. A function of
+            `(scores, mask)` can also be applied to padded sequences.
+        bias: Constant added to the scores.
+        free_bias: Whether the bias is optimised.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> attention = ar.General(lambda scores: jnp.exp(scores - scores.max()))
+        >>> attention(jnp.array([0.0, 1.0])).round(4).tolist()
+        [0.3679, 1.0]
     """
 
     name: ClassVar[str] = "general"

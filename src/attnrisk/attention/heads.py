@@ -15,7 +15,7 @@ MOST_HEADS = 100
 
 
 class AbstractHeads(AbstractAttention):
-    """`count` key vectors; `bias` is an array with a number for each, added to its scores."""
+    """An attention with `count` key vectors; `bias` has one number per head, added to its scores."""
 
     family: ClassVar[str] = "heads"
     count: eqx.AbstractVar[int]
@@ -29,11 +29,21 @@ class AbstractHeads(AbstractAttention):
 
 
 class Heads(AbstractHeads):
-    """Heads of one attention, each normalised by itself: token `ℓ` has the weight `Σ_h c_h σ(χ_h + b_h)_ℓ`.
+    """Several heads of one attention, each normalised separately: the weight of token `ℓ` is `Σ_h c_h σ(χ_h + b_h)_ℓ`.
 
-    With `weights="average"` every `c_h` is `1/count`; with `"free"` they are tuned where a minimum is searched, and an
-    array gives them. `bias` is one number for all heads or one for each, in addition to the bias of `attention`; it is
-    free where the bias of `attention` is, unless `free_bias` says otherwise.
+    Args:
+        attention: An attention with one key vector.
+        count: Number of heads `H`.
+        weights: `"average"` for `c_h = 1/H`, `"free"` to optimise them, or an array of shape `(H,)`.
+        bias: One number, or one per head, added to the bias of `attention`.
+        free_bias: Whether the biases are optimised; by default as for `attention`.
+
+    Examples:
+        >>> task = ar.FeatureSLR(ar.flipped(4.0), length=10)
+        >>> M = [[1.77, 0.0], [-1.77, 0.0], [0.0, 1.21]]
+        >>> overlaps = ar.Overlaps(M, jax.numpy.array(M) @ jax.numpy.array(M).T)
+        >>> print(f"{ar.population_risk(task, ar.Heads(ar.Softmax(), 2), overlaps):.5f}")
+        0.67738
     """
 
     name: ClassVar[str] = "heads"
@@ -86,16 +96,25 @@ class Heads(AbstractHeads):
         return jnp.asarray(self.head_weights) @ own(scores, jnp.asarray(self.bias))
 
     def with_head_weights(self, weights: Any) -> "Heads":
-        """The same with other weights of the heads."""
+        """A copy with other head weights."""
         return eqx.tree_at(lambda attention: attention.head_weights, self, weights)
 
 
 class BayesSoftmax(AbstractHeads):
-    """Softmax over tokens and heads together: token `ℓ` has the weight `Σ_h e^{χ_hℓ + b_h} / Σ_{h,ℓ'} e^{χ_hℓ' + b_h}`.
+    """Softmax over tokens and heads jointly: token `ℓ` has the weight `Σ_h e^{χ_hℓ + b_h} / Σ_{h,ℓ'} e^{χ_hℓ' + b_h}`.
 
-    One head on each atom `μ_h` of a needle's shift, with `b_h = log w_h − |μ_h|²/2`, is the posterior of the location.
-    The biases are free, and tuned where a minimum is searched; with `tied` they are `log w_h − Q_hh/2`, where `w` are
-    the `weights` (equal if not given).
+    With one head on each atom `μ_h` of the shift and `b_h = log w_h − |μ_h|²/2`, it is the posterior of the location.
+
+    Args:
+        count: Number of heads `H`.
+        bias: One number, or one per head.
+        free_bias: Whether the biases are optimised.
+        tied: Whether the biases are fixed to `log w_h − Q_hh/2`, where `w` are the `weights`.
+        weights: Positive numbers of shape `(H,)`; equal if not given.
+
+    Examples:
+        >>> ar.BayesSoftmax(2).keys
+        2
     """
 
     name: ClassVar[str] = "bayes-softmax"

@@ -1,4 +1,4 @@
-"""Gradient flow of the population risk, and the landscape that it moves in (sections 5 and 10 of docs/theory.md)."""
+"""Gradient flow of the population risk, its stationary points, and online SGD (sections 5 and 10 of docs/theory.md)."""
 
 from .flow import Flow, gradient_flow, random_starts, swapped_starts
 from .landscape import Basins, Stationary, basins, certify, mismatched_minimum

@@ -22,11 +22,11 @@ DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
 
 
 class Flow(eqx.Module):
-    """Paths of gradient flow: a row for each start (none for a single one), a column for each time.
+    """Paths of gradient flow: one row per run (none for a single start), one column per time.
 
-    A run that converged stays where it is. The error of `risk` is that of the integral at the recorded overlaps.
-    `end`, `end_bias`, `end_time` and `end_risk` tell where and when each run stopped, and `result` why. Where the risk
-    is found from random points, a flow follows the risk that one randomisation gives, and `gradient_norm` is its.
+    A run that has converged stays where it is. The error of `risk` is the integration error at the recorded overlaps.
+    `end`, `end_bias`, `end_time` and `end_risk` describe where and when each run stopped, and `result` why. If the risk
+    is averaged over Sobol points, the flow follows the risk of one randomisation, and `gradient_norm` refers to it.
     """
 
     recorded: ClassVar = ("result", "converged", "end_time", "end_risk", "end", "end_bias")
@@ -43,7 +43,7 @@ class Flow(eqx.Module):
 
     @property
     def converged(self) -> Any:
-        """Whether each run came to rest."""
+        """Whether each run converged."""
         if isinstance(self.result, Result):
             return np.bool_(self.result.converged)
         return np.array([why.converged for why in self.result])
@@ -52,14 +52,41 @@ class Flow(eqx.Module):
 def random_starts(
     key: PRNGKeyArray, runs: int, size: float = 0.1, keys: int = 1, features: int = 1
 ) -> Overlaps:
-    """Overlaps of small random vectors: each component, along a teacher vector or outside their span, is
-    `size · N(0, 1)`. `keys` and `features` are the numbers of key vectors of the student and of the teacher."""
+    """Overlaps of random initial vectors: each component is `size · N(0, 1)`.
+
+    Args:
+        key: JAX random key.
+        runs: Number of initialisations.
+        size: Standard deviation of each component, along a teacher vector or outside their span.
+        keys: Number of student key vectors `H`.
+        features: Number of teacher key directions `F`.
+
+    Returns:
+        `Overlaps` with `M` of shape `(runs, H+1, F+1)` and `Q` of shape `(runs, H+1, H+1)`.
+
+    Examples:
+        >>> ar.random_starts(jax.random.key(0), runs=5).M.shape
+        (5, 2, 2)
+    """
     shape = whole("keys", keys, 1, 100) + 1, whole("features", features, 1, 100) + 1
     return _around(np.zeros(shape), key, runs, size)
 
 
 def swapped_starts(key: PRNGKeyArray, runs: int, size: float = 0.1) -> Overlaps:
-    """The same around `k = v*`, `v = k*` in the place of zero: starts that lead to mismatched minima."""
+    """Random initial overlaps around `k = v*`, `v = k*`, from which gradient flow reaches mismatched minima.
+
+    Args:
+        key: JAX random key.
+        runs: Number of initialisations.
+        size: Standard deviation of each component around its mean.
+
+    Returns:
+        `Overlaps` with `M` and `Q` of shape `(runs, 2, 2)`.
+
+    Examples:
+        >>> ar.swapped_starts(jax.random.key(0), runs=5).M.shape
+        (5, 2, 2)
+    """
     return _around(swapped().M, key, runs, size)
 
 
@@ -82,8 +109,28 @@ def gradient_flow(
     tolerance: float = 1e-6,
     accuracy: float = 1e-4,
 ) -> Flow:
-    """Follow the flow from `start`, which may have a batch axis, until the gradient on the student vectors has a norm
-    below `tolerance` or the last of `times` is reached. `accuracy` is relative, per step."""
+    """Gradient flow of the population risk on the student vectors and, if it is free, the bias.
+
+    Integrates `dk/dt = −D ∂E/∂k`, `dv/dt = −D ∂E/∂v` (sections 5 and 10) until the norm of the gradient is below
+    `tolerance` or the last time is reached.
+
+    Args:
+        task: The task.
+        attention: The attention, with `H` heads.
+        start: Initial overlaps, `M` of shape `(H+1, F+1)`, or a batch with one leading axis of `n` runs.
+        times: Ascending times `≥ 0` at which the path is recorded, shape `(T,)`.
+        tolerance: Norm of the gradient below which a run has converged.
+        accuracy: Relative error of an integration step.
+
+    Returns:
+        A `Flow`: overlaps, risk and gradient norm of shape `(T,)`, or `(n, T)` for a batch, and the end of each run.
+
+    Examples:
+        >>> start = ar.Overlaps(m_kk=0.1, m_vv=0.1, q_kk=0.1, q_vv=0.1)
+        >>> flow = ar.gradient_flow(ar.SpikedSLR(nu=2.0, length=3), ar.Softmax(), start)
+        >>> print(f"{flow.end_risk:.6f}", flow.result)
+        0.352423 converged
+    """
     check_problem(task, attention)
     of_type("start", start, Overlaps, "of type Overlaps, such as aligned(0.1)")
     if np.ndim(start.M) > 3:

@@ -47,13 +47,13 @@ _EXACT_STEP, _RANDOM_STEP = 0.01, 0.05
 
 
 class Stationary(eqx.Module):
-    """A point where the gradient vanishes, and what the Hessian says of it.
+    """A stationary point of the population risk, classified by its Hessian.
 
     `eigenvalues` are those of the Hessian in the student vectors (and a free bias), ascending, without common rotations
-    outside the teacher's span, which change nothing. `escape` is what a step down from a saddle leads to. `matched`
-    tells whether this is the minimum of `population_minimum`. A point that is `not attained` is the limit of keys that
-    grow without bound; its overlaps are the last that were followed. `result` is why the flow stopped that led here,
-    or whether the gradient vanishes where there was none.
+    outside the span of the teacher, which change nothing. `escape` is where a step down from a saddle leads. `matched`
+    says whether this is the minimum of `population_minimum`. A point that is `not attained` is a limit of diverging
+    keys, and its overlaps are the last that were computed. `result` is why the flow that led here stopped, or, without
+    a flow, whether the gradient vanishes.
     """
 
     recorded: ClassVar = (
@@ -72,20 +72,34 @@ class Stationary(eqx.Module):
 
     @property
     def converged(self) -> bool:
-        """Whether the flow came to rest, or its limit is known."""
+        """Whether the flow converged, or its limit is known."""
         return self.result.converged
 
     @property
     def lowest_eigenvalue(self) -> float | None:
-        """Of the Hessian, where there is one."""
+        """Lowest eigenvalue of the Hessian, if it was computed."""
         return float(self.eigenvalues[0]) if self.eigenvalues.size else None
 
 
 def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps) -> Stationary:
-    """What kind of point these overlaps are, with the bias that `attention` has.
+    """Classify given overlaps: minimum, saddle, flat or not stationary, from the gradient and the Hessian.
 
     One coordinate outside the span of teacher and student is enough for any dimension: there the Hessian is `2 E_Q` in
     each direction, and zero between two of them and between them and the span.
+
+    Args:
+        task: The task.
+        attention: The attention, with its bias.
+        overlaps: The overlaps, without a batch axis.
+
+    Returns:
+        A `Stationary`: `kind`, `eigenvalues` of shape `(n,)`, the risk and the norm of the gradient.
+
+    Examples:
+        >>> task = ar.SpikedSLR(nu=2.0, length=3)
+        >>> best = ar.population_minimum(task, ar.Softmax())
+        >>> ar.certify(task, ar.Softmax(), best.overlaps).kind
+        'minimum'
     """
     check_problem(task, attention)
     of_type("overlaps", overlaps, Overlaps, "of type Overlaps, such as aligned(1.0)")
@@ -146,10 +160,23 @@ def _without_rotations(state: np.ndarray, problem: Problem) -> np.ndarray:
 def mismatched_minimum(
     task: AbstractTask, attention: AbstractAttention, best: Minimum | None = None
 ) -> Stationary:
-    """Where the flow from `k = v*`, `v = k*` leads; `best` is what `population_minimum` gives, where it is known.
+    """End point of gradient flow from `k = v*`, `v = k*`.
 
-    To a trap; or, where there is none, to the well-matched minimum (`matched`); or, as with linear attention, on and
-    on with a `k` that grows (`not attained`).
+    This is a mismatched local minimum; or, if there is none, the global minimum (`matched`); or, as for linear
+    attention, a limit in which `k` diverges (`not attained`).
+
+    Args:
+        task: A task of one feature.
+        attention: An attention with one head.
+        best: The result of `population_minimum`, if it is known.
+
+    Returns:
+        A `Stationary`.
+
+    Examples:
+        >>> point = ar.mismatched_minimum(ar.SpikedSLR(nu=2.0, length=10), ar.Softmax())
+        >>> print(f"{point.risk:.2f}", point.kind, point.matched)
+        0.93 minimum False
     """
     check_problem(task, attention, one_head=True)
     if best is not None:
@@ -196,8 +223,11 @@ def _limit(squares: np.ndarray, risks: Estimate) -> Estimate | None:
 
 
 class Basins(eqx.Module):
-    """Of many runs of gradient flow, how many ended in the well-matched minimum (within 1e-5 of its risk, at rest or
-    nearly so), how many came to rest elsewhere, and how many did neither. `risks` are those of the ends."""
+    """Counts of the end points of gradient flow from random initialisations.
+
+    `matched` runs ended within 1e-5 of the lowest risk, `mismatched` ones converged elsewhere, `unfinished` ones did
+    neither. `risks` are the risks at the end points.
+    """
 
     recorded: ClassVar = "matched", "mismatched", "unfinished", "matched_fraction"
     matched: int
@@ -207,7 +237,7 @@ class Basins(eqx.Module):
 
     @property
     def matched_fraction(self) -> Estimate:
-        """Of all runs."""
+        """Fraction of `matched` runs, with its standard error."""
         return share_of(self.matched, self.matched + self.mismatched + self.unfinished)
 
 
@@ -225,7 +255,23 @@ def basins(
     runs: int = 100,
     size: float = 1.0,
 ) -> Basins:
-    """Where gradient flow goes from random starts of a given size."""
+    """Fraction of random initialisations from which gradient flow reaches the global minimum.
+
+    Args:
+        task: The task.
+        attention: The attention.
+        key: JAX random key.
+        runs: Number of initialisations.
+        size: Standard deviation of each component of an initial vector; 1 is the size of the teacher vectors.
+
+    Returns:
+        A `Basins` with the counts and `risks` of shape `(runs,)`.
+
+    Examples:
+        >>> found = ar.basins(ar.SpikedSLR(nu=2.0, length=3), ar.Softmax(), jax.random.key(0), runs=20, size=0.1)
+        >>> found.matched
+        20
+    """
     check_problem(task, attention, one_head=True)
     starts = random_starts(key, runs, size)
     best = population_minimum(task, attention).risk

@@ -37,9 +37,9 @@ _STEPS_TRIED = 0.05, 20.0  # between which the largest step is sought
 
 
 class OnlineSGD(eqx.Module):
-    """A path of online SGD: overlaps and risk at each of the times, with standard errors over random points.
+    """Path of online SGD: overlaps and risk at each time, with standard errors over Sobol points.
 
-    `M` and `Q` are estimates of the two matrices, with an axis of times in front, and `overlaps` are their values.
+    `M` and `Q` are estimates of the overlap matrices with a leading axis of times; `overlaps` has their values.
     """
 
     recorded: ClassVar = ("result", "converged", "end_time", "end_risk", "end")
@@ -52,22 +52,22 @@ class OnlineSGD(eqx.Module):
 
     @property
     def overlaps(self) -> Overlaps:
-        """At each of the times."""
+        """Overlaps at each time."""
         return Overlaps(self.M.value, self.Q.value)
 
     @property
     def end(self) -> Overlaps:
-        """At the last time."""
+        """Overlaps at the last time."""
         return Overlaps(self.M.value[-1], self.Q.value[-1])
 
     @property
     def end_risk(self) -> Estimate:
-        """At the last time: at rest, the risk that a finite step leaves."""
+        """Risk at the last time; at convergence, the risk at finite step size."""
         return Estimate(self.risk.value[-1], self.risk.error[-1], self.risk.kind)
 
     @property
     def converged(self) -> bool:
-        """Whether the overlaps came to rest."""
+        """Whether the overlaps converged."""
         return self.result.converged
 
 
@@ -80,13 +80,29 @@ def online_sgd(
     times: Any = DEFAULT_TIMES,
     seed: int = 0,
 ) -> OnlineSGD:
-    """Follow the overlaps from `start`, exactly as `D → ∞`.
+    """Online stochastic gradient descent in the limit `D → ∞`: the path of the overlaps (section 10).
 
-    - `step`: `η`, of a step on `½(y − f)²`; `batch`: fresh sequences of each step.
-    - `times`: ascending, from 0; the unit is `D` steps.
-    - `seed`: of the Sobol points that expectations are averaged over.
+    Each step uses a fresh mini-batch. Tasks with a shifted token (`SpikedSLR`, `FeatureSLR`) and any attention are
+    supported; biases and head weights are not trained.
 
-    Tasks with a shifted token (spiked, features), any attention; biases and head weights stay as they are.
+    Args:
+        task: The task.
+        attention: The attention, with `H` heads.
+        start: Initial overlaps, without a batch axis.
+        step: Step size `η` on the loss `½(y − f)²`.
+        batch: Number of sequences in a mini-batch.
+        times: Ascending times from 0, shape `(T,)`, in units of `D` steps.
+        seed: Seed of the Sobol points over which expectations are averaged.
+
+    Returns:
+        An `OnlineSGD`: `M` of shape `(T, H+1, F+1)`, `Q` of shape `(T, H+1, H+1)` and `risk` of shape `(T,)`, with
+        standard errors.
+
+    Examples:
+        >>> start = ar.Overlaps(m_kk=0.3, m_vv=0.3, q_kk=0.2, q_vv=0.2)
+        >>> path = ar.online_sgd(ar.SpikedSLR(nu=4.0, length=3), ar.Softmax(), start, step=0.5, times=[0.0, 10.0])
+        >>> path.risk.value.shape
+        (2,)
     """
     problem = _check(task, attention, start)
     step, batch = real("step", step, above=0.0), whole("batch", batch, 1, 10**9)
@@ -107,7 +123,25 @@ def largest_step(
     time: float = 20.0,
     seed: int = 0,
 ) -> Estimate:
-    """The largest step of online SGD whose path from `start` does not diverge up to this `time`, by bisection."""
+    """Largest step size of online SGD that does not diverge, by bisection.
+
+    Args:
+        task: The task.
+        attention: The attention.
+        start: Initial overlaps, without a batch axis.
+        batch: Number of sequences in a mini-batch.
+        time: Time up to which the path must not diverge, in units of `D` steps.
+        seed: Seed of the Sobol points.
+
+    Returns:
+        The step size with its error, an `Estimate` of a scalar.
+
+    Examples:
+        >>> start = ar.Overlaps(m_kk=0.3, m_vv=0.3, q_kk=0.2, q_vv=0.2)
+        >>> step = ar.largest_step(ar.SpikedSLR(nu=4.0, length=3), ar.Softmax(), start)
+        >>> 1.0 < float(step) < 3.0
+        True
+    """
     time = real("time", time, above=0.0)
 
     def diverges(log_step: float) -> bool:

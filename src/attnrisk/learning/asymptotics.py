@@ -18,7 +18,12 @@ _MANY_JUMPS = 0.1
 
 
 class Ridge(eqx.Module):
-    """`r_k` and `r_v`."""
+    """Ridge penalties `r_k > 0` on the keys and `r_v > 0` on the value vector.
+
+    Examples:
+        >>> ar.Ridge(k=1.0, v=0.5).v
+        0.5
+    """
 
     recorded: ClassVar[tuple[str, ...]] = ("k", "v")
     k: Any = eqx.field(converter=partial(real, "ridge_k", above=0.0))
@@ -26,15 +31,16 @@ class Ridge(eqx.Module):
 
 
 class ERMAsymptotics(eqx.Module):
-    """What empirical risk minimisation arrives at; errors cover sampling and the residual of the fixed point.
+    """Result of empirical risk minimisation in the high-dimensional limit.
 
-    `M`, `Q` and `V` are the matrices of section 10, a row for each student vector, the value vector last; those of one
-    head have the names `m_k … V_v`. `start` tells from where this fixed point was found, and `rivals` are the others,
-    of higher objective. `slope` is the derivative of the test risk in the two ridges; `identities` holds
-    `r M − αE[g h*ᵀ]` and `r Q − αE[g hᵀ]` of both blocks. Where `replicon` is above one, replica symmetry is unstable.
-    `jumps` is how much of the slope of the equations comes from samples that change from one minimum to another as
-    low, at which replica symmetry cannot be exact either. `unresolved` is the share of samples without a stationary
-    minimum. In all three cases everything here is an approximation, and `warning` says so.
+    Errors are standard errors that include sampling and the residual of the fixed point. `M`, `Q` and `V` are the
+    matrices of section 10, one row per student vector, the value vector last; for one head their entries are `m_k …
+    V_v`. `start` names the initialisation that led to this fixed point; `rivals` are other fixed points, of higher
+    objective. `slope` is the derivative of the test risk with respect to the two ridge penalties. `identities` holds `r
+    M − αE[g h*ᵀ]` and `r Q − αE[g hᵀ]` of both blocks, which vanish at a fixed point. If `replicon` is above 1, replica
+    symmetry is unstable. `jumps` is the contribution to the derivative of the equations from samples that switch
+    between two minima; if it is large, replica symmetry is not exact. `unresolved` is the fraction of samples without a
+    stationary minimum. In all three cases the values are approximate, and `warning` says so.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -74,12 +80,12 @@ class ERMAsymptotics(eqx.Module):
 
     @property
     def converged(self) -> bool:
-        """Whether this is a fixed point."""
+        """Whether the fixed point converged."""
         return self.result.converged
 
     @property
     def warning(self) -> str:
-        """What to distrust; empty if nothing."""
+        """Why the values are approximate; empty if they are not."""
         if self.unresolved > _RARE:
             return (
                 f"{self.unresolved:.0%} of the samples have their minimum at a kink of the attention, or it was not "
@@ -96,7 +102,7 @@ class ERMAsymptotics(eqx.Module):
 
     @property
     def overlaps(self) -> Overlaps:
-        """Of the learned directions; those between keys and values vanish by symmetry."""
+        """Overlaps of the learned vectors; those between keys and `v` vanish by symmetry."""
         return Overlaps(self.M.value, self.Q.value)
 
     @property

@@ -53,10 +53,26 @@ def erm_asymptotics(
     seed: int = 0,
     log2_points: int = LOG2_POINTS,
 ) -> ERMAsymptotics:
-    """The fixed point of lowest objective, of those found from an uninformed and an informed initialisation.
+    """Test risk after training (empirical risk minimisation) on `N = αD` sequences, as `D → ∞` (section 6).
 
-    The means are over `2^log2_points` points in each of 16 randomisations, scrambled from `seed`; where a sequence
-    visits each of its `L` locations, over as many sequences and locations together.
+    Solves the replica-symmetric equations from an uninformed and an informed initialisation, and returns the fixed
+    point with the lowest objective.
+
+    Args:
+        task: `SpikedSLR` with spread 1, or `MaxSLR`, with up to 32 tokens. attention: The attention; its bias is fixed.
+        alpha: Number of sequences per dimension, `α = N/D > 0`. ridge: Ridge penalties on `k` and `v`. seed: Seed of
+        the Sobol points. log2_points: Averages use `2^log2_points` points in each of 16 randomisations. If the
+        equations visit each of the
+            `L` locations of a sequence, this counts sequences and locations together.
+
+    Returns:
+        An `ERMAsymptotics`: `test_risk`, `train_error`, the order parameters, `result`, `warning` and `rivals`.
+
+    Examples:
+        >>> task, ridge = ar.SpikedSLR(nu=2.0, length=3), ar.Ridge(k=1.0, v=1.0)
+        >>> found = ar.erm_asymptotics(task, ar.Softmax(), alpha=4.0, ridge=ridge)
+        >>> print(f"{found.test_risk:.2f}", found.result)
+        0.60 converged
     """
     alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
     of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")

@@ -36,7 +36,7 @@ _SURE = 3.0  # standard errors by which two risks differ
 class FixedPoint(eqx.Module):
     """A fixed point of the state evolution.
 
-    `residual` is the step that the map still makes in `log(1 + q̂)`; the errors cover it and the sampling.
+    `residual` is the remaining step of the iteration in `log(1 + q̂)`; the errors include it and the sampling.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -66,9 +66,9 @@ class FixedPoint(eqx.Module):
 
 
 class OptimalAsymptotics(eqx.Module):
-    """The best possible test risk and the one that message passing reaches, from the two fixed points.
+    """Lowest achievable test risk and the risk that message passing reaches, from two fixed points.
 
-    `reachable` starts from no information, `informed` from the locations of all tokens.
+    `reachable` is found from an uninformed initialisation, `informed` from known locations.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -127,7 +127,22 @@ class OptimalAsymptotics(eqx.Module):
 
 
 def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> OptimalAsymptotics:
-    """The optimum at `α = N/D` for spiked-SLR (of spread 1) and max-SLR, of any noise and finite law of the length."""
+    """Bayes optimum at `α = N/D`: lowest test risk achievable from the data, as `D → ∞` (section 7).
+
+    Args:
+        task: `SpikedSLR` with spread 1 (up to 512 tokens), or `MaxSLR` (up to 64 tokens).
+        alpha: Number of sequences per dimension, `α = N/D > 0`.
+        seed: Seed of the Sobol points.
+
+    Returns:
+        An `OptimalAsymptotics`: `risk` is the optimum, `reachable_risk` that of approximate message passing from an
+        uninformed initialisation, and `hard` says whether they differ.
+
+    Examples:
+        >>> best = ar.optimal_asymptotics(ar.SpikedSLR(nu=2.0, length=3), alpha=1.1)
+        >>> print(f"{best.risk:.3f} {best.reachable_risk:.3f}", best.hard)
+        0.427 0.632 True
+    """
     alpha = real("alpha", alpha, above=0.0)
     task = optimisable(task)
     points = draw(task, seed)
@@ -135,7 +150,7 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
 
 
 class Trajectory(eqx.Module):
-    """The overlaps at the start and after each step of the state evolution; one value and error each."""
+    """Overlaps `q_k` and `q_v` at the start and after each step of the state evolution, with errors."""
 
     recorded: ClassVar[tuple[str, ...]] = ("steps", "result", "converged")
     q_k: Estimate
@@ -144,12 +159,12 @@ class Trajectory(eqx.Module):
 
     @property
     def steps(self) -> int:
-        """Steps taken."""
+        """Number of steps."""
         return len(self.q_k.value) - 1
 
     @property
     def converged(self) -> bool:
-        """Whether all steps were taken."""
+        """Whether all steps were done."""
         return self.result.converged
 
 
@@ -160,9 +175,22 @@ def state_evolution(
     start: tuple[float, float] = (0.0, 0.0),
     seed: int = 0,
 ) -> Trajectory:
-    """Where message passing on `N = αD` samples stands after each step, from overlaps `q_k` and `q_v` to begin with.
+    """State evolution: overlaps of approximate message passing on `N = αD` samples after each step, as `D → ∞`.
 
-    The errors are those of the random points, from trajectories of each randomisation alone.
+    Args:
+        task: As in `optimal_asymptotics`.
+        alpha: Number of sequences per dimension, `α = N/D > 0`.
+        steps: Number of steps `T`.
+        start: Initial overlaps `(q_k, q_v)`, each in `[0, 1)`.
+        seed: Seed of the Sobol points.
+
+    Returns:
+        A `Trajectory` with `q_k` and `q_v` of shape `(T+1,)`. The errors are standard errors over randomisations.
+
+    Examples:
+        >>> path = ar.state_evolution(ar.SpikedSLR(nu=2.0, length=3), alpha=2.0, steps=5)
+        >>> path.q_k.value.shape
+        (6,)
     """
     task, alpha = optimisable(task), float(real("alpha", alpha, above=0.0))
     steps, allowed = whole("steps", steps, 1, 10**6), "two overlaps ≥ 0 and < 1"

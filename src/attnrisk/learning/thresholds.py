@@ -23,9 +23,10 @@ Bracket = tuple[float, float]
 
 
 class Thresholds(eqx.Module):
-    """The `α` above which the optimum has jumped, and the one above which message passing has; `None` without a jump.
+    """Values of `α` above which the optimum (`information`) and message passing (`algorithmic`) have jumped.
 
-    Between the two lies the hard phase. The error covers the bracket that the search ended with, and the sampling.
+    `None` if there is no jump. The hard phase lies between the two. The errors include the final bracket of the search
+    and the sampling.
     """
 
     recorded: ClassVar[tuple[str, ...]] = ("information", "algorithmic")
@@ -34,11 +35,23 @@ class Thresholds(eqx.Module):
 
 
 def optimal_thresholds(task: AbstractTask, seed: int = 0) -> Thresholds:
-    """Where the optimum jumps and where message passing does, to one percent.
+    """Values of `α` at which the Bayes optimum and message passing jump, to one percent.
 
-    Without noise the jump is the exact recovery of `v*`. It is the optimum as soon as it exists, for `α > 1`: near it
-    the free entropy grows like `½(α−1) log 1/(1−q_v)`, without bound. With noise the two branches cross at a finite
-    free entropy, or there is one branch only and nothing jumps; of several jumps the largest counts.
+    Without noise the jump is the exact recovery of `v*`. It is the optimum as soon as it exists, for `α > 1`: the free
+    entropy near it grows like `½(α−1) log 1/(1−q_v)`, without bound. With noise the two branches cross at a finite free
+    entropy, or there is one branch and no jump; if there are several jumps, the largest is returned.
+
+    Args:
+        task: As in `optimal_asymptotics`.
+        seed: Seed of the Sobol points.
+
+    Returns:
+        A `Thresholds` with `information` and `algorithmic`, each an `Estimate` of a scalar or `None`.
+
+    Examples:
+        >>> jumps = ar.optimal_thresholds(ar.SpikedSLR(nu=2.0, length=3))
+        >>> print(f"{jumps.information:.0f} {jumps.algorithmic:.2f}")
+        1 1.24
     """
     task = optimisable(task)
     points = draw(task, seed, _FEWER)

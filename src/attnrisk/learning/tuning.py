@@ -34,10 +34,26 @@ def tuned_erm_asymptotics(
     log2_points: int = LOG2_POINTS,
     start: Ridge | None = None,
 ) -> ERMAsymptotics:
-    """Empirical risk minimisation with the best `r_k` and `r_v` between 10^-3 and 10^3.
+    """Empirical risk minimisation with the ridge penalties of lowest test risk, between 10^-3 and 10^3.
 
-    Each fixed point starts from the one before, and its derivative in the ridges leads to the next, on a part of the
-    points. At the end the fixed point is looked for from all starts, on all points.
+    Follows the derivative of the test risk with respect to the penalties. Each fixed point starts from the previous
+    one, on a subset of the points. The last one is searched from all initialisations, on all points.
+
+    Args:
+        task: `SpikedSLR` with spread 1, or `MaxSLR`, with up to 32 tokens.
+        attention: The attention; its bias is fixed.
+        alpha: Number of sequences per dimension, `α = N/D > 0`.
+        seed: Seed of the Sobol points.
+        log2_points: As in `erm_asymptotics`.
+        start: Ridge penalties to start from, if a good guess is known.
+
+    Returns:
+        An `ERMAsymptotics`; `ridge` has the best penalties.
+
+    Examples:
+        >>> found = ar.tuned_erm_asymptotics(ar.SpikedSLR(nu=2.0, length=3), ar.Softmax(), alpha=4.0)
+        >>> print(f"{found.test_risk:.2f}")
+        0.54
     """
     alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
     log2_points = whole("log2_points", log2_points, 1, 24)

@@ -1,4 +1,4 @@
-"""The original training problem of Marion et al. (arXiv 2410.01537): projected descent on the sphere (section 1)."""
+"""The training problem of Marion et al. (arXiv 2410.01537): projected descent on the sphere (section 1)."""
 
 from .descent import (
     ConstantTemperature,

@@ -58,9 +58,9 @@ class DecayingTemperature(AbstractTemperature):
 
 
 class DescentPath(eqx.Module):
-    """What was recorded of a descent, per repeat and step: `cosines` are the overlaps of the unit vectors.
+    """Recorded path of a descent, per repetition and step; `cosines` are the overlaps of the unit vectors.
 
-    `excess_risk` is the risk less `Δ²`, the Bayes risk in high dimension; `end` is where the descent may be taken up.
+    `excess_risk` is the risk minus `Δ²`, the Bayes risk in high dimension. A descent can be continued from `end`.
     """
 
     steps: Int[Array, " records"]
@@ -79,7 +79,26 @@ def projected_descent(
     steps: int,
     record_every: int = 1,
 ) -> DescentPath:
-    """Gradient descent on the population risk, `k` and `v` moved at once along the sphere and normalised."""
+    """Projected gradient descent of Marion et al. on the population risk: `k` and `v` stay on the unit sphere.
+
+    Args:
+        task: A planted task, such as `SpikedSLR`.
+        start: Initial unit vectors, `R` repetitions.
+        schedule: Inverse temperature `λ` at each step: `ConstantTemperature` or `DecayingTemperature`.
+        step_size: Step size.
+        steps: Number of steps.
+        record_every: Interval between recorded steps.
+
+    Returns:
+        A `DescentPath`; `risk` has shape `(R, T)` for `T` recorded steps.
+
+    Examples:
+        >>> task = ar.SpikedSLR(nu=5.0, length=3, spread=0.5**0.5)
+        >>> start = ar.manifold_starts(jax.random.key(0), dim=50, repeats=2)
+        >>> path = ar.projected_descent(task, start, ar.ConstantTemperature(1.0), 0.1, steps=10)
+        >>> path.risk.shape
+        (2, 11)
+    """
     recorded = _recorded_steps(task, start, schedule, steps, record_every)
     size = real("step_size", step_size, above=0.0)
     task, schedule, size = as_arrays((task, schedule, size))
@@ -97,10 +116,33 @@ def stochastic_projected_descent(
     batch: int,
     record_every: int = 1,
 ) -> DescentPath:
-    """The same on the mean squared error of `batch` fresh sequences at each step, in `dim` dimensions.
+    """Projected stochastic gradient descent of Marion et al., with fresh sequences at each step.
 
-    Nothing of size `dim` is drawn, and the overlaps have the law that they have with whole tokens. The recorded risk
-    is the population's.
+    No vector of size `dim` is drawn; the overlaps have the same distribution as with full tokens. The recorded risk is
+    the population risk.
+
+    Args:
+        task: A planted task, such as `SpikedSLR`.
+        key: JAX random key.
+        start: Initial unit vectors, `R` repetitions.
+        schedule: Inverse temperature `λ` at each step.
+        step_size: Step size.
+        steps: Number of steps.
+        dim: Dimension `D` of a token.
+        batch: Number of sequences per step.
+        record_every: Interval between recorded steps.
+
+    Returns:
+        A `DescentPath`; `risk` has shape `(R, T)` for `T` recorded steps.
+
+    Examples:
+        >>> task = ar.SpikedSLR(nu=5.0, length=3, spread=0.5**0.5)
+        >>> start = ar.sphere_starts(jax.random.key(0), dim=50, repeats=2)
+        >>> path = ar.stochastic_projected_descent(
+        ...     task, jax.random.key(1), start, ar.ConstantTemperature(1.0), 0.1, steps=10, dim=50, batch=5
+        ... )
+        >>> path.risk.shape
+        (2, 11)
     """
     recorded = _recorded_steps(task, start, schedule, steps, record_every)
     key = prng_key("key", key)

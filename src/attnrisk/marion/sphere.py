@@ -29,7 +29,7 @@ def _as_vectors(name: str, given: Any) -> Array:
 
 
 class UnitPair(eqx.Module):
-    """Unit vectors `k` and `v`, one pair per repeat, in coordinates whose first two are `k*` and `v*`."""
+    """Unit vectors `k` and `v`, one pair per repetition, in coordinates whose first two are along `k*` and `v*`."""
 
     k: Float[Array, "repeats n"] = eqx.field(converter=partial(_as_vectors, "k"))
     v: Float[Array, "repeats n"] = eqx.field(converter=partial(_as_vectors, "v"))
@@ -63,13 +63,39 @@ class UnitPair(eqx.Module):
 
 
 def sphere_starts(key: PRNGKeyArray, dim: int, repeats: int) -> UnitPair:
-    """`k` and `v` uniform on the unit sphere of `R^dim`."""
+    """Initial vectors `k` and `v`, uniform on the unit sphere.
+
+    Args:
+        key: JAX random key.
+        dim: Dimension of the vectors.
+        repeats: Number of pairs.
+
+    Returns:
+        A `UnitPair` with `repeats` pairs.
+
+    Examples:
+        >>> ar.sphere_starts(jax.random.key(0), dim=50, repeats=3).k.shape[0]
+        3
+    """
     shape = 2, whole("repeats", repeats, 1, _MOST), whole("dim", dim, SPAN, _MOST)
     return in_four_coordinates(*_normalised(jax.random.normal(prng_key("key", key), shape)))
 
 
 def manifold_starts(key: PRNGKeyArray, dim: int, repeats: int) -> UnitPair:
-    """Uniform with `k ⊥ v*` and then `v ⊥ k*, k`: there `m_kv = m_vk = q_kv = 0`, exactly."""
+    """Initial unit vectors, uniform with `k ⊥ v*` and `v ⊥ k*, k`, so `m_kv = m_vk = q_kv = 0` exactly.
+
+    Args:
+        key: JAX random key.
+        dim: Dimension of the vectors.
+        repeats: Number of pairs.
+
+    Returns:
+        A `UnitPair` with `repeats` pairs.
+
+    Examples:
+        >>> ar.manifold_starts(jax.random.key(0), dim=50, repeats=3).k.shape[0]
+        3
+    """
     repeats, dim = whole("repeats", repeats, 1, _MOST), whole("dim", dim, SPAN, _MOST)
     keys = jax.random.split(prng_key("key", key))
     k = _normalised(jax.random.normal(keys[0], (repeats, dim - 1)))

@@ -1,4 +1,4 @@
-"""Infinite data: exact risks from a handful of order parameters (sections 3 and 4 of docs/theory.md)."""
+"""Infinite data: population risk, its minimum, and the Bayes risk (sections 3 and 4 of docs/theory.md)."""
 
 from .bayes import bayes_risk
 from .closed_forms import (

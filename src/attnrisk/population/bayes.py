@@ -34,10 +34,22 @@ _FINENESS = 1.6, 2.0
 
 
 def bayes_risk(task: AbstractTask, seed: int = 0) -> Estimate:
-    """`Δ² + 1 − E[p_ε]`, with `p` the posterior of the location given the fields.
+    """Bayes risk `Δ² + 1 − E[p_ε]`: the lowest risk of any predictor, even one that knows `k*` and `v*`.
 
-    `seed` is that of the Sobol points of a weighted task, and of features on more than three of which several
-    components of the mixture act together; elsewhere the risk is exact.
+    `p` is the posterior distribution of the location given the fields (section 3). Deterministic quadrature is used,
+    except for weighted tasks and for mixtures in which several components act together on more than three features;
+    these use Sobol points.
+
+    Args:
+        task: The task.
+        seed: Seed of the Sobol points, where they are used.
+
+    Returns:
+        The risk with its error, an `Estimate` of a scalar.
+
+    Examples:
+        >>> print(f"{ar.bayes_risk(ar.SpikedSLR(nu=5.0, length=10)):.10f}")
+        0.3598079836
     """
     check_problem(task, known=True)
     exact = _from_location_missed

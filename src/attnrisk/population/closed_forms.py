@@ -35,7 +35,18 @@ _AT_A_TIME = 512  # nodes whose one-token integrals are held in memory together
 
 
 def linear_risk(task: AbstractTask) -> Estimate:
-    """The least risk of linear attention `1 + χ`."""
+    """Lowest risk of linear attention `1 + χ`, in closed form (section 4.4).
+
+    Args:
+        task: `SpikedSLR` with spread 1, or `MaxSLR`.
+
+    Returns:
+        The risk with its error, an `Estimate` of a scalar.
+
+    Examples:
+        >>> print(f"{ar.linear_risk(ar.SpikedSLR(nu=5.0, length=10)):.6f}")
+        0.620690
+    """
     _check_spread(task)
     risks: dict[Any, Any] = {AbstractPlanted: _planted_linear, AbstractSelected: _selected_linear}
     risk, error = by_kind(risks, task, "this formula")(task)
@@ -56,7 +67,18 @@ def _selected_linear(task: AbstractSelected) -> tuple[float, float]:
 
 
 def linear_scale(task: AbstractTask) -> Estimate:
-    """The `m_kk` at which linear attention reaches its least risk."""
+    """The `m_kk` at which linear attention attains its lowest risk.
+
+    Args:
+        task: `SpikedSLR` with spread 1, or `MaxSLR`.
+
+    Returns:
+        `m_kk` with its error, an `Estimate` of a scalar.
+
+    Examples:
+        >>> print(f"{ar.linear_scale(ar.SpikedSLR(nu=5.0, length=10)):.6f}")
+        2.012461
+    """
     field, mean_length = mean_relevant_field(task), float(task.length.mean())
     shares: dict[Any, float] = {
         AbstractPlanted: (mean_length - 1) / mean_length,
@@ -67,7 +89,18 @@ def linear_scale(task: AbstractTask) -> Estimate:
 
 
 def mean_relevant_field(task: AbstractTask) -> Estimate:
-    """`E[χ*_ε]`, the mean teacher field of the relevant token, averaged over lengths."""
+    """Mean teacher field `E[χ*_ε]` of the relevant token, averaged over lengths.
+
+    Args:
+        task: A task of one feature.
+
+    Returns:
+        The mean with its error, an `Estimate` of a scalar.
+
+    Examples:
+        >>> print(f"{ar.mean_relevant_field(ar.MaxSLR(nu=float('inf'), length=10)):.6f}")
+        1.538753
+    """
     check_problem(task, known=True)
     fields: dict[Any, Any] = {AbstractPlanted: _planted_field, AbstractSelected: _selected_field}
     return by_kind(fields, task, "this formula")(task)
@@ -86,7 +119,18 @@ def _selected_field(task: AbstractSelected) -> Estimate:
 
 
 def mean_of_largest(law: LengthLaw) -> Estimate:
-    """The mean of the largest of `L` standard Gaussians, averaged over `L`."""
+    """Expected maximum of `L` independent standard normal variables, averaged over `L`.
+
+    Args:
+        law: The distribution of `L`, for example `fixed(10)` or `uniform(1, 3)`.
+
+    Returns:
+        The mean with its error, an `Estimate` of a scalar.
+
+    Examples:
+        >>> print(f"{ar.mean_of_largest(ar.fixed(10)):.6f}")
+        1.538753
+    """
     from scipy.special import ndtri
 
     law = LengthLaw(law)
@@ -110,11 +154,21 @@ def _below(law: LengthLaw, step: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def elementwise_floor(task: AbstractTask) -> Estimate:
-    """The risk below which no element-wise attention can go, for tokens of one spread.
+    """Lowest risk of any element-wise attention, for a task of spread 1.
 
-    `A²/B` is largest where the weight of a token is the chance that it is the needle, judged by its own field alone.
-    On the spiked task this is a sigmoid of the field with slope `√ν` and bias `−ν/2 − log(L̄−1)`. What is left is the
-    price of not comparing tokens.
+    `A²/B` is maximal if the weight of a token is the probability that it is relevant, given its own field only. On the
+    spiked task this is a sigmoid of the field with slope `√ν` and bias `−ν/2 − log(L̄−1)` (section 4.4). The difference
+    to the Bayes risk is the benefit of normalisation.
+
+    Args:
+        task: `SpikedSLR` with spread 1, or `MaxSLR`.
+
+    Returns:
+        The risk with its error, an `Estimate` of a scalar.
+
+    Examples:
+        >>> print(f"{ar.elementwise_floor(ar.SpikedSLR(nu=5.0, length=10)):.6f}")
+        0.457331
     """
     _check_spread(task)
     floors: dict[Any, Any] = {AbstractPlanted: _planted_floor, AbstractSelected: _selected_floor}

@@ -54,8 +54,12 @@ _WHOLE = 1e-12  # added to the diagonal of B relative to its trace, for heads th
 
 
 class LocalMinimum(eqx.Module):
-    """A minimum: its risk, the overlaps, the attention with its tuned biases and head weights, and the eigenvalues of
-    the Hessian of the risk at the best `v`, in the keys (with one direction outside the features) and free biases."""
+    """A local minimum of the risk with several heads or features.
+
+    It has the risk, the overlaps, the attention with its optimised biases and head weights, and the eigenvalues of the
+    Hessian of the risk at the best `v`, with respect to the keys (with one direction outside the features) and the free
+    biases.
+    """
 
     recorded: ClassVar = (
         *("risk", "overlaps", "head_weights", "biases", "kind", "lowest_eigenvalue"),
@@ -93,9 +97,9 @@ def _listed(values: Any) -> list[float] | None:
 
 
 class HeadsMinimum(eqx.Module):
-    """The lowest of the minima found, and all of them with distinct risks, lowest first; saddles are left out.
+    """The lowest of the local minima found; `minima` lists those with distinct risks, lowest first, without saddles.
 
-    That it is the lowest of all is not proven: the search starts from a finite number of places.
+    It is not proved to be the global minimum: the search uses a finite number of initialisations.
     """
 
     recorded: ClassVar = (

@@ -20,10 +20,21 @@ _VALID = 1e-9  # how negative an eigenvalue of `Q − M Mᵀ` may be by rounding
 
 
 class Overlaps(AbstractValue):
-    """Overlaps of the learned vectors with the teacher's, `M`, and among themselves, `Q`, divided by `D`.
+    """Overlaps: normalised inner products of student vectors with teacher vectors (`M`) and each other (`Q`).
 
-    Built from the two matrices (with any batch axes in front), or for one head from its seven numbers by name, those
-    not given being zero. Only the lower triangle of `Q` is read.
+    The student has `P` vectors, its keys first and `v` last; the teacher has `T`, its key directions first and `v*`
+    last. `Q − M Mᵀ` must be positive semidefinite. Only the lower triangle of `Q` is read.
+
+    Args:
+        M: Array of shape `(..., P, T)`, inner products of student and teacher vectors divided by `D`.
+        Q: Array of shape `(..., P, P)`, inner products of student vectors divided by `D`.
+        **named: Instead of the matrices, for one head: any of `m_kk`, `m_kv`, `m_vk`, `m_vv`, `q_kk`, `q_kv`, `q_vv`;
+            the others are 0.
+
+    Examples:
+        >>> overlaps = ar.Overlaps(m_kk=1.0, q_kk=2.0, m_vv=0.5, q_vv=0.5)
+        >>> overlaps.M.tolist(), overlaps.Q.tolist()
+        ([[1.0, 0.0], [0.0, 0.5]], [[2.0, 0.0], [0.0, 0.5]])
     """
 
     M: Float[Any, "*batch P T"]
@@ -63,7 +74,7 @@ class Overlaps(AbstractValue):
 
     @property
     def residual(self) -> Any:
-        """`R = Q − M Mᵀ`, what of the student lies outside the span of the teacher (lower triangle)."""
+        """Gram matrix `R = Q − M Mᵀ` of the student components outside the span of the teacher (lower triangle)."""
         return self.Q - self.M @ self.M.swapaxes(-1, -2)
 
     # Of `Q` the lower triangle is read.
@@ -81,13 +92,13 @@ class Overlaps(AbstractValue):
         return bool(np.shape(self.M)[-2:] == (2, 2))
 
     def as_dict(self) -> dict[str, Any]:
-        """The seven numbers of one head by name; else the matrices as lists."""
+        """The seven overlaps of one head by name; otherwise the matrices as lists."""
         if self.is_one_head:
             return {name: np.asarray(getattr(self, name)).tolist() for name in NAMES}
         return {"M": np.asarray(self.M).tolist(), "Q": np.asarray(self.Q).tolist()}
 
     def stretched(self, factor: Any) -> "Overlaps":
-        """The overlaps of the student whose keys are all longer by this factor, which may have batch axes."""
+        """Overlaps of a student whose keys are multiplied by `factor`, which can have batch axes."""
         xp = jnp if isinstance(self.M, jnp.ndarray) or isinstance(factor, jnp.ndarray) else np
         is_key = np.arange(np.shape(self.M)[-2]) < np.shape(self.M)[-2] - 1
         scale = xp.where(is_key, xp.asarray(factor)[..., None], 1.0)
@@ -127,7 +138,19 @@ def overlaps_of(vectors: Float[Array, "P n"], teachers: int = 2) -> Overlaps:
 
 
 def aligned(m_kk: Any, m_vv: Any = 1.0) -> Overlaps:
-    """One head with `k = m_kk k*`, `v = m_vv v*`."""
+    """Overlaps of one head with `k = m_kk k*` and `v = m_vv v*`.
+
+    Args:
+        m_kk: Norm of `k` relative to `k*`.
+        m_vv: Norm of `v` relative to `v*`.
+
+    Returns:
+        `Overlaps` with `M` and `Q` of shape `(2, 2)`.
+
+    Examples:
+        >>> ar.aligned(2.0, 0.5).as_dict()["q_kk"]
+        4.0
+    """
     m_kk, m_vv = real("m_kk", m_kk), real("m_vv", m_vv)
     arrays = isinstance(m_kk, jnp.ndarray) or isinstance(m_vv, jnp.ndarray)
     M = (jnp if arrays else np).stack([m_kk, 0.0 * m_kk, 0.0 * m_vv, m_vv]).reshape(2, 2)
@@ -135,6 +158,19 @@ def aligned(m_kk: Any, m_vv: Any = 1.0) -> Overlaps:
 
 
 def swapped(size: float = 1.0) -> Overlaps:
-    """One head with the roles exchanged, `k = size·v*`, `v = size·k*`: the start that leads to mismatched minima."""
+    """Overlaps of one head with the roles exchanged, `k = size·v*` and `v = size·k*`.
+
+    From here gradient flow converges to the mismatched minimum, if it exists.
+
+    Args:
+        size: Norm of both vectors relative to the teacher vectors.
+
+    Returns:
+        `Overlaps` with `M` and `Q` of shape `(2, 2)`.
+
+    Examples:
+        >>> ar.swapped().M.tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+    """
     size = real("size", size)
     return Overlaps(m_kv=size, m_vk=size, q_kk=size**2, q_vv=size**2)

@@ -43,14 +43,32 @@ _LEAST_VARIANCE_ERROR = 1e-12  # what engines for heads add to variances
 def population_risk(
     task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps, seed: int = 0
 ) -> Estimate:
-    """The risk of the predictor with these overlaps, and its error.
+    """Population risk `E[(y − σ(χ)·z)²]` of a predictor with given overlaps, label noise included.
 
-    Deterministic quadrature for normalised kernels and element-wise attentions on planted and selected tasks, and for
-    heads of analytic kernels and Bayes-softmax of up to three heads on needle tasks (keys up to a length of 16). There
-    the error is a bound, from the difference between two rules; scrambled Sobol points (from `seed`) serve all else,
-    where it is a standard error. `jax.grad` uses the rule for the overlaps at hand. Inside `jit` or `vmap`, where their
-    values are not known, planted tasks are exact at any overlaps, selected tasks for `|m_kk| ≤ 8`, and several heads or
-    features for scores of deviation up to 8.
+    Deterministic quadrature is used for normalised kernels and element-wise attentions on planted and selected tasks,
+    for heads of analytic kernels, and for Bayes-softmax with up to three heads on needle tasks (keys of norm up to 16).
+    The error is then an estimated bound, from two quadrature rules. All other combinations use scrambled Sobol points,
+    and the error is a standard error.
+
+    Supports `jax.grad` with respect to the overlaps. Inside `jit` or `vmap`, where the values of the overlaps are
+    unknown, planted tasks are exact at any overlaps, selected tasks for `|m_kk| ≤ 8`, and several heads or features for
+    scores of standard deviation up to 8.
+
+    Args:
+        task: The task.
+        attention: The attention, with `H` heads.
+        overlaps: Overlaps `M` of shape `(H+1, F+1)` and `Q` of shape `(H+1, H+1)`, where `F` is the number of features
+            of the task; for one head and one feature also by name, `Overlaps(m_kk=..., ...)`.
+        seed: Seed of the Sobol points.
+
+    Returns:
+        The risk with its error, an `Estimate` of a scalar.
+
+    Examples:
+        >>> task = ar.SpikedSLR(nu=5.0, length=10)
+        >>> overlaps = ar.Overlaps(m_kk=1.0, m_vv=0.5, q_kk=2.0, q_vv=0.5)
+        >>> print(f"{ar.population_risk(task, ar.Softmax(), overlaps):.6f}")
+        0.836155
     """
     tabulated = steepest(task, attention, aligned=False) < math.inf
     check_problem(task, attention, known=tabulated)

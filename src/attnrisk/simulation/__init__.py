@@ -1,4 +1,4 @@
-"""Finite dimension: real datasets, real optimisers (section 8 of docs/theory.md)."""
+"""Finite dimension: datasets and optimisers (section 8 of docs/theory.md)."""
 
 from .amp import AMPFit, fit_amp
 from .data import PRECISIONS, AbstractDataset, Dataset, StreamedDataset, sample, stream

@@ -32,7 +32,7 @@ Watch = Callable[[int, float], None]
 
 
 class Path(eqx.Module):
-    """Overlaps at the start and after each step: those with the teacher, and those expected without knowing it."""
+    """Overlaps at the start and after each step: with the teacher, and as estimated without knowing it."""
 
     q_k: Float[np.ndarray, " steps"]
     q_v: Float[np.ndarray, " steps"]
@@ -41,10 +41,10 @@ class Path(eqx.Module):
 
 
 class AMPFit(eqx.Module):
-    """Estimates of `k*` and `v*`.
+    """Estimates of `k*` and `v*` by approximate message passing.
 
-    `residual` is the root mean square of the last step, of `k` or of `v`, whichever is larger, and `location` the
-    posterior of the location that the estimate of `k` leads to.
+    `residual` is the root mean square of the last step, of `k` or `v`, whichever is larger. `location` is the posterior
+    distribution of the location given the estimate of `k`.
     """
 
     recorded: ClassVar = (
@@ -62,7 +62,7 @@ class AMPFit(eqx.Module):
 
     @property
     def risk(self) -> Estimate:
-        """The population risk of the posterior mean of a label, noise included."""
+        """Population risk of the posterior mean of a label, label noise included."""
         scale = self.location.softmax_scale
         if scale is None:
             return population_risk(self.task, LocationAttention(self.location), self.overlaps)
@@ -80,22 +80,22 @@ class AMPFit(eqx.Module):
 
     @property
     def expected_q_k(self) -> float:
-        """`1 − V_k`, what the data tell of `q_k` without the teacher."""
+        """`1 − V_k`, the algorithm's own estimate of `q_k`."""
         return float(self.path.expected_q_k[-1])
 
     @property
     def expected_q_v(self) -> float:
-        """`1 − V_v`, what the data tell of `q_v` without the teacher."""
+        """`1 − V_v`, the algorithm's own estimate of `q_v`."""
         return float(self.path.expected_q_v[-1])
 
     @property
     def iterations(self) -> int:
-        """Steps taken."""
+        """Number of steps."""
         return len(self.path.q_k) - 1
 
     @property
     def converged(self) -> bool:
-        """Whether the estimates no longer change."""
+        """Whether the estimates converged."""
         return self.result.converged
 
 
@@ -108,10 +108,27 @@ def fit_amp(
     most_steps: int = MOST_STEPS,
     watch: Watch | None = None,
 ) -> AMPFit:
-    """Estimate `k*` and `v*` as one who knows the `task`, that of the data if not given.
+    """Estimate `k*` and `v*` from a dataset by approximate message passing (section 7.1).
 
-    `start` is `nothing`, or `teacher`: near the truth, to see whether the optimum is a fixed point. `watch` is told the
-    steps done and the last residual. Divergence and an interrupt leave the last good estimates, and `result` says so.
+    Divergence and an interrupt (Ctrl-C) return the last valid estimates, and `result` says so.
+
+    Args:
+        data: The dataset.
+        task: The task that the algorithm assumes; that of the data if not given.
+        start: `"nothing"` (uninformed), or `"teacher"` (near the true vectors, to test whether the optimum is a fixed
+            point).
+        damping: Damping of the steps, from 0 (none) to below 1.
+        most_steps: Largest number of steps.
+        watch: A function that is called with the number of steps and the last residual.
+
+    Returns:
+        An `AMPFit`: `k` and `v` of shape `(D,)`, their overlaps and the risk.
+
+    Examples:
+        >>> data = ar.sample(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(1), n=1600, dim=800)
+        >>> fit = ar.fit_amp(data)
+        >>> print(f"{fit.q_k:.2f} {fit.q_v:.2f}", fit.result)
+        0.79 1.00 converged
     """
     check_data(data)
     task = optimisable(data.task if task is None else task, "message passing")

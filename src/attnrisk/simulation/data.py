@@ -91,10 +91,10 @@ class Recipe(eqx.Module):
 
 
 class AbstractDataset(eqx.Module):
-    """`n` sequences with their labels, and the teacher: its key directions, and `v*` in the last row.
+    """`n` sequences with labels, and the teacher: its key directions, and `v*` in the last row.
 
-    The rows of the teacher have squared norm `D` and are orthogonal exactly, which makes section 4 at the measured
-    overlaps exact at any dimension.
+    The teacher vectors have squared norm `D` and are exactly orthogonal, so the risk of section 4 at the measured
+    overlaps is exact at any dimension.
     """
 
     task: eqx.AbstractVar[AbstractTask]
@@ -123,16 +123,16 @@ class AbstractDataset(eqx.Module):
 
     @property
     def nbytes(self) -> int:
-        """What its tokens take in memory, or would take."""
+        """Memory of all tokens in bytes, stored or not."""
         rows = sum(group.lengths.size * longest_of(group) for group in self.groups)
         return int(rows * self.dim * np.dtype(self.precision).itemsize)
 
     def scan(
         self, step: Callable[[Any, Block, Any], tuple[Any, Any]], carry: Any, extras: Any = None
     ) -> tuple[Any, tuple[Any, ...]]:
-        """`carry, output = step(carry, block, extra)` over all blocks, inside compiled code.
+        """Compute `carry, output = step(carry, block, extra)` over all blocks, inside compiled code.
 
-        `extras` and the outputs returned have an entry for each group, with an axis of blocks in front.
+        `extras` and the outputs have one entry per group, with a leading axis of blocks.
         """
         outputs = []
         for at, group in enumerate(self.groups):
@@ -150,23 +150,23 @@ class AbstractDataset(eqx.Module):
         return carry, tuple(outputs)
 
     def traceable(self) -> Any:
-        """Itself with the numbers of its task as arrays, so that compiled code is shared between their values."""
+        """A copy in which the numbers of the task are arrays, so compiled code is shared between their values."""
         return eqx.tree_at(lambda data: data.task, self, as_arrays(self.task))
 
     def overlaps(self, vectors: Float[Any, "P D"]) -> Overlaps:
-        """The overlaps of student vectors."""
+        """Overlaps of student vectors of shape `(P, D)`."""
         students, teacher = np.asarray(vectors, float), np.asarray(self.teacher)
         return Overlaps(students @ teacher.T / self.dim, students @ students.T / self.dim)
 
     def save(self, path: str | Path) -> None:
-        """Write an .npz file, which `load_dataset` and `numpy.load` read."""
+        """Write an .npz file that `load_dataset` and `numpy.load` can read."""
         from .files import save
 
         save(self, path)
 
 
 class Dataset(AbstractDataset):
-    """All tokens are in the memory of the device."""
+    """A dataset whose tokens are stored in the memory of the device."""
 
     task: AbstractTask
     teacher: Float[Array, "T D"]
@@ -178,7 +178,7 @@ class Dataset(AbstractDataset):
 
 
 class StreamedDataset(AbstractDataset):
-    """No token is stored: every pass draws them again from their keys."""
+    """A dataset whose tokens are not stored: every pass draws them again."""
 
     task: AbstractSamplable
     teacher: Float[Array, "T D"]
@@ -206,7 +206,23 @@ class StreamedDataset(AbstractDataset):
 def sample(
     task: AbstractTask, key: PRNGKeyArray, n: int, dim: int, dtype: DTypeLike = float
 ) -> Dataset:
-    """Draw `n` sequences with tokens in `dim` dimensions, float32 or float64, and hold them in memory."""
+    """Draw a dataset of `n` sequences and store its tokens in memory.
+
+    Args:
+        task: A task with an exact sampler (`SpikedSLR`, `MaxSLR`, `FeatureSLR`).
+        key: JAX random key.
+        n: Number of sequences `N`.
+        dim: Dimension `D` of a token.
+        dtype: Floating-point type of the tokens, float32 or float64.
+
+    Returns:
+        A `Dataset`; `teacher` has shape `(F+1, D)`, its key directions first and `v*` last.
+
+    Examples:
+        >>> data = ar.sample(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(0), n=120, dim=30)
+        >>> data.n, data.alpha, data.teacher.shape
+        (120, 4.0, (2, 30))
+    """
     recipe = _draw_recipe(task, key, n, dim, dtype, held=True)
     groups = tuple(_hold(recipe.traceable(), group) for group in recipe.groups)
     # An interpreter that is interrupted while threads draw would crash.
@@ -217,7 +233,24 @@ def sample(
 def stream(
     task: AbstractTask, key: PRNGKeyArray, n: int, dim: int, dtype: DTypeLike = float
 ) -> StreamedDataset:
-    """The dataset that `sample` would draw, with its tokens drawn again at every pass: slow, in little memory."""
+    """The same dataset as `sample` draws, without storing it: the tokens are drawn again at every pass.
+
+    This is slower and needs little memory.
+
+    Args:
+        task: A task with an exact sampler.
+        key: JAX random key.
+        n: Number of sequences `N`.
+        dim: Dimension `D` of a token.
+        dtype: Floating-point type of the tokens, float32 or float64.
+
+    Returns:
+        A `StreamedDataset`, which the fitting functions accept like a `Dataset`.
+
+    Examples:
+        >>> ar.stream(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(0), n=120, dim=30).n
+        120
+    """
     return _draw_recipe(task, key, n, dim, dtype, held=False)
 
 

@@ -63,16 +63,16 @@ class AbstractFit(eqx.Module):
 
     @property
     def converged(self) -> bool:
-        """Whether learning came to its end."""
+        """Whether the optimiser converged."""
         return self.result.converged
 
 
 class ERMFit(AbstractFit):
-    """A minimum of the empirical risk.
+    """A minimum of the regularised empirical risk.
 
-    `objective` is per dimension, as in `ERMAsymptotics`, and `gradient_norm` relative to the norm of the labels.
-    `start` names the start from which it was found; `rivals` are what the other starts led to, of higher or equal
-    objective.
+    `vectors` has shape `(H+1, D)`, keys first. `objective` is per dimension, as in `ERMAsymptotics`. `gradient_norm` is
+    relative to the norm of the labels. `start` names the initialisation that led here; `rivals` are the results of the
+    other initialisations, of higher or equal objective.
     """
 
     recorded: ClassVar = (
@@ -96,7 +96,7 @@ class ERMFit(AbstractFit):
 
     @property
     def test_risk(self) -> Estimate:
-        """The population risk at the measured overlaps: no test set is needed (section 4)."""
+        """Population risk at the measured overlaps, without a test set (section 4)."""
         return population_risk(self.task, self.attention, self.overlaps)
 
 
@@ -110,15 +110,31 @@ def fit_erm(
     steps: int = _STEPS,
     watch: Watch | None = None,
 ) -> ERMFit:
-    """The lowest minimum that L-BFGS finds from several starts.
+    """Empirical risk minimisation on a dataset, with L-BFGS from several initialisations.
 
-    - `key`: of the random start, `jax.random.key(0)` if not given.
-    - `starts`: vectors by name; if not given, `random` (small vectors) and `teacher` (its directions).
-    - `tolerance`: of the norm of the gradient relative to that of the labels; by default as the precision allows.
-    - `steps`: the largest number of iterations.
-    - `watch`: called with the iteration and the relative norm of the gradient.
+    An interrupt (Ctrl-C) returns the best point so far.
 
-    An interrupt returns the best point so far.
+    Args:
+        data: The dataset, from `sample` or `stream`.
+        attention: The attention, with `H` heads; its bias is fixed.
+        ridge: Ridge penalties on the keys and on `v`.
+        key: JAX random key of the random initialisation; `jax.random.key(0)` if not given.
+        starts: Initial vectors of shape `(H+1, D)` by name; if not given, `random` (small vectors) and `teacher` (the
+            true directions).
+        tolerance: Norm of the gradient, relative to the norm of the labels, at which to stop; the default depends on
+        the
+            precision.
+        steps: Largest number of iterations.
+        watch: A function that is called with the iteration and the relative norm of the gradient.
+
+    Returns:
+        The `ERMFit` of lowest objective.
+
+    Examples:
+        >>> data = ar.sample(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(0), n=1200, dim=300)
+        >>> fit = ar.fit_erm(data, ar.Softmax(), ar.Ridge(k=1.0, v=1.0))
+        >>> print(f"{fit.test_risk:.3f}", fit.k.shape, fit.result)
+        0.608 (300,) converged
     """
     check_padding(check_data(data), learner(attention))
     check_noise(data.task)
@@ -276,7 +292,24 @@ def _label_power(data: AbstractDataset) -> Float[Array, ""]:
 
 
 def measure_risk(data: AbstractDataset, fit: ERMFit, key: PRNGKeyArray, n: int) -> Estimate:
-    """The mean loss on `n` new sequences of the same teacher, with its standard error: a check of `fit.test_risk`."""
+    """Mean loss on new sequences of the same teacher: an independent check of `fit.test_risk`.
+
+    Args:
+        data: The dataset of the fit.
+        fit: The fit.
+        key: JAX random key of the new sequences.
+        n: Number of new sequences.
+
+    Returns:
+        The mean loss with its standard error, an `Estimate` of a scalar.
+
+    Examples:
+        >>> data = ar.sample(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(0), n=120, dim=30)
+        >>> fit = ar.fit_erm(data, ar.Softmax(), ar.Ridge(k=1.0, v=1.0))
+        >>> measured = ar.measure_risk(data, fit, jax.random.key(1), n=10_000)
+        >>> abs(float(measured) - float(fit.test_risk)) < 4 * float(measured.error)
+        True
+    """
     of_type("fit", fit, ERMFit, "what fit_erm returns")
     check_start("fit", check_data(data), fit.attention, fit.vectors)
     drawn = stream(data.task, key, whole("n", n, 2, MOST_SEQUENCES), data.dim, data.precision)

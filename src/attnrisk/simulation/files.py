@@ -98,7 +98,22 @@ def _write_tokens(archive: zipfile.ZipFile, data: AbstractDataset) -> dict[str, 
 
 
 def load_dataset(path: str | Path) -> Dataset:
-    """Read what `save` wrote; anything else is refused, and what is too large before it is read."""
+    """Load a dataset written by `save`.
+
+    Args:
+        path: The .npz file.
+
+    Returns:
+        A `Dataset`.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp()) / "data.npz"
+        >>> ar.sample(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(0), n=12, dim=4).save(path)
+        >>> ar.load_dataset(path).n
+        12
+    """
     path = Path(of_type("path", path, str | os.PathLike, "the path of a file"))
     try:
         opened = path.open("rb")

@@ -26,7 +26,7 @@ Watch = Callable[[int, int], None]
 
 
 class SGDPath(AbstractFit):
-    """Overlaps along a path (with an axis of times in front), and the vectors where it ended, keys first."""
+    """Overlaps along a path of stochastic gradient descent (leading axis: times), and the final vectors, keys first."""
 
     recorded: ClassVar[tuple[str, ...]] = ("steps", "result", "converged")
     times: Float[np.ndarray, " records"]
@@ -49,16 +49,31 @@ def fit_sgd(
     records: int = 50,
     watch: Watch | None = None,
 ) -> SGDPath:
-    """Go through the data in mini-batches, in a new random order each epoch.
+    """Stochastic gradient descent on a dataset, in mini-batches of random order.
 
-    - `step`: the size `dt` of a step; `batch`: the sequences of a mini-batch.
-    - `epochs`: passes over the data. Data from `stream` with one epoch are new at every step.
-    - `momentum`: averages gradients over `1/(1 − momentum)` steps, which leaves the time as it is.
-    - `weight_decay`: `2 r/α` acts as a ridge `r` on all vectors.
-    - `start`: keys and value vector, small and random if not given; `key`: of that and of the order.
-    - `records`: about how many times overlaps are measured; `watch`: called there with the steps done and all steps.
+    Divergence and an interrupt (Ctrl-C) return the last valid point.
 
-    Divergence and an interrupt leave the last good point.
+    Args:
+        data: The dataset. Data from `stream` with one epoch are new at every step.
+        attention: The attention, with `H` heads; its bias is fixed.
+        step: Step size `dt`, in the time of gradient flow.
+        batch: Number of sequences in a mini-batch.
+        epochs: Number of passes over the data.
+        momentum: Averages gradients over `1/(1 − momentum)` steps; the time scale does not change.
+        weight_decay: A value of `2 r/α` acts as a ridge penalty `r` on all vectors.
+        start: Initial vectors of shape `(H+1, D)`; small and random if not given.
+        key: JAX random key of the initial vectors and of the order; `jax.random.key(0)` if not given.
+        records: Approximate number `T` of times at which the overlaps are measured.
+        watch: A function that is called there with the number of steps done and the total number.
+
+    Returns:
+        An `SGDPath`: `times` of shape `(T,)`, overlaps with a leading axis of times, and the final vectors.
+
+    Examples:
+        >>> data = ar.sample(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(0), n=120, dim=30)
+        >>> path = ar.fit_sgd(data, ar.Softmax(), step=0.1, batch=120, epochs=50)
+        >>> path.steps, path.vectors.shape
+        (50, (2, 30))
     """
     check_problem(check_data(data).task, attention)
     step = real("step", step, above=0.0)

@@ -1,4 +1,4 @@
-"""Many questions at once, and the figures drawn from their answers."""
+"""Parameter sweeps, the database of results, and the figures drawn from them."""
 
 from .cluster import EngineError
 from .execute import Session, Threads, Workers

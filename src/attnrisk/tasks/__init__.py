@@ -1,4 +1,4 @@
-"""The retrieval tasks: where the needle lies, and how long the haystack is."""
+"""Retrieval tasks: distributions of the relevant token, of the sequence length and of the label noise."""
 
 from .features import FeatureSLR
 from .shifts import ShiftMixture, flipped, gaussian, one_of, parse_features

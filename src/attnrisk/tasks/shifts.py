@@ -19,10 +19,18 @@ MOST_FEATURES, MOST_COMPONENTS = 100, 1000
 
 
 class ShiftMixture(AbstractValue):
-    """`θ ~ Σ_j w_j N(μ_j, S_j)` on `F` features; without `covariances`, atoms.
+    """Distribution of the shift along `F` features: `θ ~ Σ_j w_j N(μ_j, S_j)` with `J` components.
 
-    `means` has a row for each component, `weights` are equal if not given, `covariances` has a matrix for each
-    component. `name` is what `--features` calls the law.
+    Args:
+        means: Array of shape `(J, F)`.
+        weights: Probabilities of shape `(J,)`; equal if not given.
+        covariances: Array of shape `(J, F, F)`; if not given, the components are atoms.
+        name: Name shown in tables.
+
+    Examples:
+        >>> shift = ar.ShiftMixture([[2.0, 0.0], [0.0, 3.0]], weights=[0.5, 0.5])
+        >>> shift.features
+        2
     """
 
     means: Float[Any, "J F"]
@@ -71,24 +79,24 @@ class ShiftMixture(AbstractValue):
 
     @property
     def features(self) -> int:
-        """The number of directions."""
+        """Number of features `F`."""
         return int(np.shape(self.means)[1])
 
     @property
     def all_covariances(self) -> Float[Any, "J F F"]:
-        """A covariance for each component, zero for atoms."""
+        """Covariance of each component, zero for atoms."""
         if self.covariances is not None:
             return self.covariances
         return np.zeros((*np.shape(self.means), self.features))
 
     @property
     def uniforms(self) -> int:
-        """How many uniform numbers `draw` takes: one to choose a component, and one for each feature unless atoms."""
+        """Number of uniform random numbers that `draw` needs."""
         choose = int(np.shape(self.means)[0] > 1)
         return choose + (self.features if self.covariances is not None else 0)
 
     def draw(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
-        """A shift from uniform numbers."""
+        """Draw a shift from uniform random numbers."""
         means, component = jnp.asarray(self.means), jnp.asarray(0)
         if means.shape[0] > 1:
             component = jnp.sum(uniforms[0] > jnp.cumsum(jnp.asarray(self.weights))[:-1])
@@ -142,21 +150,55 @@ def _listed(numbers: list[float]) -> str:
 
 
 def flipped(nu: Any) -> ShiftMixture:
-    """`θ = ±√ν` along one feature, equally likely."""
+    """Shift `θ = ±√ν` along one feature, with equal probabilities.
+
+    Args:
+        nu: Signal strength `ν ≥ 0`.
+
+    Returns:
+        The distribution, a `ShiftMixture` with `F = 1`.
+
+    Examples:
+        >>> ar.flipped(9.0).means.tolist()
+        [[3.0], [-3.0]]
+    """
     strength = real("nu", nu, minimum=0.0, maximum=LARGEST_NU)
     root = strength**0.5
     return ShiftMixture([[root], [-root]], name=f"flipped:{strength:g}")
 
 
 def one_of(nus: Any, weights: Any = None) -> ShiftMixture:
-    """`θ = √ν_f e_f` with probability `w_f` (equal if not given): the needle carries one of the features."""
+    """Shift `θ = √ν_f e_f` with probability `w_f`: the relevant token has one of `F` features.
+
+    Args:
+        nus: Signal strengths, shape `(F,)`.
+        weights: Probabilities, shape `(F,)`; equal if not given.
+
+    Returns:
+        The distribution, a `ShiftMixture`.
+
+    Examples:
+        >>> ar.one_of([9.0, 4.0]).means.tolist()
+        [[3.0, 0.0], [0.0, 2.0]]
+    """
     strengths = _strengths("nus", nus)
     name = f"one-of:{_listed(strengths)}" if weights is None else "one-of"
     return ShiftMixture(np.diag(np.sqrt(strengths)), weights, name=name)
 
 
 def gaussian(variances: Any) -> ShiftMixture:
-    """`θ ~ N(0, diag(variances))`."""
+    """Gaussian shift `θ ~ N(0, diag(variances))`.
+
+    Args:
+        variances: Variance along each feature, shape `(F,)`.
+
+    Returns:
+        The distribution, a `ShiftMixture` with one component.
+
+    Examples:
+        >>> ar.gaussian([9.0, 4.0]).covariances.shape
+        (1, 2, 2)
+    """
     sizes = _strengths("variances", variances)
     zero = np.zeros((1, len(sizes)))
     return ShiftMixture(zero, covariances=np.diag(sizes)[None], name=f"gaussian:{_listed(sizes)}")
@@ -171,7 +213,18 @@ SHIFT_LAWS: dict[str, Callable[[list[float]], ShiftMixture]] = {
 
 
 def parse_features(text: str) -> ShiftMixture:
-    """`flipped:9`, `one-of:9,6,4` or `gaussian:9,5,2` as a law."""
+    """Read the distribution of the shift from text, as the option `--features` does.
+
+    Args:
+        text: `flipped:9`, `one-of:9,6,4` or `gaussian:9,5,2`.
+
+    Returns:
+        The distribution, a `ShiftMixture`.
+
+    Examples:
+        >>> ar.parse_features("one-of:9,4").features
+        2
+    """
     allowed = "like flipped:9, one-of:9,6,4 or gaussian:9,5,2"
     name, _, listed = str(text).partition(":")
     try:

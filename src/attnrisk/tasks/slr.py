@@ -25,9 +25,18 @@ _BLOCK = 512  # lengths summed at a time, so that a law over 10^6 lengths needs 
 
 
 class LengthLaw(AbstractValue):
-    """How many tokens a sequence has: a probability for each of finitely many lengths.
+    """Distribution of the number of tokens in a sequence, with finite support.
 
-    Without probabilities, of a single length; of a law, the same law.
+    Tasks accept it as `length`, or an integer for a fixed length.
+
+    Args:
+        lengths: An integer, a list of `n` distinct integers, or another `LengthLaw`.
+        probabilities: A list of `n` probabilities; may be left out for a single length.
+
+    Examples:
+        >>> law = ar.LengthLaw([1, 8], [0.25, 0.75])
+        >>> print(law, law.mean())
+        1:0.25,8:0.75 6.25
     """
 
     lengths: Any
@@ -75,11 +84,11 @@ class LengthLaw(AbstractValue):
 
     @property
     def longest(self) -> Any:
-        """The largest length of the law."""
+        """The largest length."""
         return self.lengths[-1]
 
     def mean(self, values: Any = None) -> Any:
-        """`E[values(L)]` for values given per length; `E[L]` without any."""
+        """`E[values(L)]` for an array with one value per length; `E[L]` without an argument."""
         return (self.probabilities * (self.lengths if values is None else values)).sum()
 
     def powers(self, log_base: Float[Any, "*batch"], order: int, drop: int) -> Float[Any, "*batch"]:
@@ -108,12 +117,35 @@ class LengthLaw(AbstractValue):
 
 
 def fixed(length: int) -> LengthLaw:
-    """Every sequence has `length` tokens."""
+    """Fixed sequence length.
+
+    Args:
+        length: Number of tokens, at least 1.
+
+    Returns:
+        The distribution, a `LengthLaw`.
+
+    Examples:
+        >>> ar.fixed(10)
+        LengthLaw(10)
+    """
     return LengthLaw(length)
 
 
 def uniform(shortest: int, longest: int) -> LengthLaw:
-    """Each length from `shortest` to `longest`, both included, equally likely."""
+    """Uniform distribution of the sequence length.
+
+    Args:
+        shortest: Smallest length, included.
+        longest: Largest length, included.
+
+    Returns:
+        The distribution, a `LengthLaw`.
+
+    Examples:
+        >>> ar.uniform(1, 3).mean()
+        np.float64(2.0)
+    """
     allowed = f"a range of 1 to {MOST_LENGTHS:g} lengths, the shortest first"
     try:
         first, last = real("shortest", shortest), real("longest", longest)
@@ -126,7 +158,18 @@ def uniform(shortest: int, longest: int) -> LengthLaw:
 
 
 def parse_lengths(text: str) -> LengthLaw:
-    """`10`, `1-3` (uniform) or `1:0.25,8:0.75` as a law."""
+    """Read a length distribution from text, as the option `--length` does.
+
+    Args:
+        text: `10` (fixed), `1-3` (uniform) or `1:0.25,8:0.75` (lengths with probabilities).
+
+    Returns:
+        The distribution, a `LengthLaw`.
+
+    Examples:
+        >>> ar.parse_lengths("1-3").lengths
+        array([1, 2, 3])
+    """
     parts = str(text).split(",")
     try:
         if ":" in parts[0]:
@@ -142,9 +185,9 @@ def parse_lengths(text: str) -> LengthLaw:
 
 
 class AbstractTask(AbstractValue):
-    """A law of the location given the teacher fields `χ*`, a law of the length, and a label noise `Δ`.
+    """A task: the distribution of the location given the teacher fields `χ*`, of the length, and the label noise `Δ`.
 
-    The teacher's vectors are `features` key directions and `v*`.
+    The teacher has `features` key directions and `v*`.
     """
 
     name: eqx.AbstractClassVar[str]
@@ -155,13 +198,13 @@ class AbstractTask(AbstractValue):
 
     @property
     def relevant_field(self) -> Any:
-        """The mean teacher field of the relevant token, where it is moved by the task."""
+        """Mean teacher field of the relevant token, if the task shifts it."""
         return 0.0
 
     @property
     @abstractmethod
     def strength(self) -> Any:
-        """The scale of `k` along `k*` at which softmax is the posterior, or one where none is known."""
+        """The norm of `k` along `k*` at which softmax is the posterior of the location; 1 if none is known."""
 
     @property
     def label_variance(self) -> Any:
@@ -170,14 +213,14 @@ class AbstractTask(AbstractValue):
 
     @abstractmethod
     def log_odds(self, chi: Float[Array, " L"]) -> Float[Array, " L"]:
-        """`log g(ε, χ)` of every location `ε`, up to a term common to all."""
+        """`log g(ε, χ)` for every location `ε`, up to a common term."""
 
     @abstractmethod
     def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
-        """`log E_ε[g(ε, χ)]`, the density of the fields over that of Gaussian ones."""
+        """`log E_ε[g(ε, χ)]`, the log density ratio of the fields with respect to Gaussian ones."""
 
     def posterior(self, chi: Float[Array, " L"]) -> Float[Array, " L"]:
-        """The law of the location given the teacher key-fields."""
+        """Posterior distribution of the location given the teacher key-fields."""
         return jax.nn.softmax(self.log_odds(chi))
 
     def __repr__(self) -> str:
@@ -186,20 +229,23 @@ class AbstractTask(AbstractValue):
 
 
 class AbstractSamplable(AbstractTask):
-    """A task with an exact sampler: from Gaussian tokens and some more numbers for each sequence, called its noise,
-    a location is chosen and the token there moved."""
+    """A task with an exact sampler.
+
+    Each sequence has Gaussian tokens and some additional random numbers, its location noise. They determine the
+    location and how the token there is changed.
+    """
 
     @property
     def shift_uniforms(self) -> int:
-        """How many random numbers decide the shift of the relevant token."""
+        """Number of uniform random numbers that determine the shift of the relevant token."""
         return 0
 
     def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
-        """The mean of the relevant token's field along each feature, from uniform numbers."""
+        """Mean field of the relevant token along each feature, from uniform random numbers."""
         return jnp.zeros(self.features)
 
     def location_given(self, unknown_variance: Any) -> AbstractLocation:
-        """The law of the location where the teacher fields are known up to this variance (of spread 1)."""
+        """Distribution of the location given teacher fields with Gaussian noise of this variance (spread 1)."""
         allowed = "one whose location has a known law given noisy fields: planted (spiked) or selected (max)"
         raise refuse("task", self.name, allowed)
 
@@ -207,7 +253,7 @@ class AbstractSamplable(AbstractTask):
     def location_noise(
         self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
     ) -> Float[np.ndarray, "s _"]:
-        """The noise of sequences of up to `longest` tokens: of these uniform numbers, and what else `rng` draws."""
+        """Location noise of sequences of up to `longest` tokens, from these uniform numbers and draws of `rng`."""
 
     @abstractmethod
     def choose_locations(
@@ -222,14 +268,14 @@ class AbstractSamplable(AbstractTask):
         keys: Float[Array, "F D"],
         noise: Float[Array, "s _"],
     ) -> Float[Array, "s L D"]:
-        """What each Gaussian token would become if it were the relevant one; `keys` are the teacher's directions."""
+        """What each Gaussian token would become if it were the relevant one; `keys` are the teacher key directions."""
 
 
 class AbstractNeedle(AbstractSamplable):
-    """Given the location, tokens are independent, and only the relevant one has a law of its own.
+    """Tasks in which tokens are independent given the location, and only the relevant one has another distribution.
 
-    Its teacher key-fields have a mean that is drawn from `shift_law`, and all its fields have standard deviation
-    `spread` around it.
+    Its teacher key-fields have a mean drawn from `shift_law`, and all its fields have standard deviation `spread`
+    around their mean.
     """
 
     shift_law: eqx.AbstractVar[ShiftMixture]
@@ -256,7 +302,7 @@ class AbstractNeedle(AbstractSamplable):
 
 
 class AbstractPlanted(AbstractNeedle):
-    """One feature, along which the relevant token is always moved by `shift`."""
+    """Tasks with one feature, along which the relevant token is always shifted by `shift`."""
 
     shift: eqx.AbstractVar[Any]
 
@@ -284,7 +330,7 @@ class AbstractPlanted(AbstractNeedle):
 
 
 class AbstractSelected(AbstractSamplable):
-    """Tokens are plain Gaussian, and the location is drawn from `softmax(sharpness · χ*)` (`inf`: the argmax)."""
+    """Tasks with Gaussian tokens, whose location is drawn from `softmax(sharpness · χ*)` (`inf`: argmax)."""
 
     sharpness: eqx.AbstractVar[Any]
     spread: ClassVar[float] = 1.0
@@ -321,7 +367,7 @@ class AbstractSelected(AbstractSamplable):
 
 
 class AbstractWeighted(AbstractTask):
-    """Tokens and location follow a weight `g(ε, χ*)` with `E[g] = 1` and no further structure."""
+    """Tasks given by a density ratio `g(ε, χ*)` with `E[g] = 1` and no further structure."""
 
     spread: ClassVar[float] = 1.0
 
@@ -338,10 +384,21 @@ class AbstractWeighted(AbstractTask):
 
 
 class SpikedSLR(AbstractPlanted):
-    """spiked-SLR: the relevant token is shifted by `√ν k*/√D`.
+    """Spiked single-location regression: the relevant token is shifted by `√ν k*/√D`.
 
-    With `spread ≠ 1` it is the task of Marion et al. (2410.01537), where the norm of a token gives the location away as
-    `D → ∞`: there is no posterior of it given the fields.
+    With `spread ≠ 1` this is the task of Marion et al. (arXiv 2410.01537). The norm of a token then reveals the
+    location as `D → ∞`, so the Bayes risk is the label noise alone, and there is no posterior given the fields.
+
+    Args:
+        nu: Signal strength `ν ≥ 0`.
+        length: Number of tokens: an integer or a `LengthLaw`.
+        noise: Standard deviation `Δ ≥ 0` of the label noise.
+        spread: Standard deviation `γ > 0` of the relevant token.
+
+    Examples:
+        >>> task = ar.SpikedSLR(nu=5.0, length=10)
+        >>> print(f"{ar.bayes_risk(task):.6f}")
+        0.359808
     """
 
     name: ClassVar[str] = "spiked"
@@ -358,7 +415,7 @@ class SpikedSLR(AbstractPlanted):
 
     @property
     def shift(self) -> Any:
-        """Mean of the teacher field of the relevant token."""
+        """Mean teacher field of the relevant token, `√ν`."""
         return self.nu**0.5
 
     def log_odds(self, chi: Float[Array, " L"]) -> Float[Array, " L"]:
@@ -368,7 +425,19 @@ class SpikedSLR(AbstractPlanted):
 
 
 class MaxSLR(AbstractSelected):
-    """max-SLR: the location is drawn from `softmax(ν χ*)`; at `ν = inf` it is the token most aligned with `k*`."""
+    """Max single-location regression: the relevant token has the largest component along `k*`, or nearly.
+
+    The location is drawn from `softmax(ν χ*)`; at `ν = inf` it is the argmax. No token is shifted.
+
+    Args:
+        nu: Sharpness `ν ≥ 0` of the selection; `inf` is allowed.
+        length: Number of tokens: an integer or a `LengthLaw`.
+        noise: Standard deviation `Δ ≥ 0` of the label noise.
+
+    Examples:
+        >>> print(f"{ar.bayes_risk(ar.MaxSLR(nu=2.0, length=10)):.6f}")
+        0.574073
+    """
 
     name: ClassVar[str] = "max"
     nu: Any
@@ -382,7 +451,7 @@ class MaxSLR(AbstractSelected):
 
     @property
     def sharpness(self) -> Any:
-        """Inverse temperature of the law of the location."""
+        """Inverse temperature of the softmax from which the location is drawn."""
         return self.nu
 
     def log_odds(self, chi: Float[Array, " L"]) -> Float[Array, " L"]:
@@ -392,7 +461,21 @@ class MaxSLR(AbstractSelected):
 
 
 class WeightedSLR(AbstractWeighted):
-    """`log_weight_fn(location, chi)` is `log g(ε, χ)`, with `E[g] = 1` under Gaussian `χ` and uniform `ε`."""
+    """Single-location regression with a user-defined density ratio.
+
+    Args:
+        log_weight: A function `log_weight(location, chi)` that returns `log g(ε, χ)`, written with `jax.numpy`; `chi`
+            has shape `(L,)`. `E[g] = 1` for standard normal `chi` and a uniform location.
+        length: Number of tokens: an integer or a `LengthLaw`.
+        noise: Standard deviation `Δ ≥ 0` of the label noise.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> def squares(location, chi):
+        ...     return jnp.log(chi.size * chi[location] ** 2 / jnp.sum(chi**2))
+        >>> print(f"{ar.bayes_risk(ar.WeightedSLR(squares, length=4)):.3f}")
+        0.500
+    """
 
     name: ClassVar[str] = "weighted"
     log_weight_fn: Callable[[Any, Any], Any] = eqx.field(static=True)

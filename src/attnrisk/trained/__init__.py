@@ -1,6 +1,6 @@
-"""Small decoders trained on recall, on a needle among noise, and on text, with any attention in place of softmax.
+"""Small decoders with any attention in place of softmax, trained on recall, needle and text tasks.
 
-Needs the extra `trained` (optax). Everything here is float32 or bfloat16.
+Needs the extra `trained` (optax). Computations are in float32 or bfloat16.
 """
 
 from importlib.util import find_spec
