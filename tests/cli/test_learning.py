@@ -128,7 +128,7 @@ class TestErm:
         assert [" ".join(words[7:]) for words in lines] == ["converged", *["! *"] * 2]
         assert "! NOT CONVERGED: the largest number of steps was reached (2 of 3)" in out
         assert "* replica symmetry is unstable" in " ".join(out.split())
-        assert "(best possible)" in out
+        assert "(lowest achievable)" in out
 
 
 def test_a_rival_is_told(run, monkeypatch):

@@ -21,14 +21,14 @@ for _module in _MODULES:  # each registers its commands, in the order of the hel
 COMMANDS = tuple(str(each.callback.__name__) for each in app.registered_commands if each.callback)
 
 
-_VERSION = typer.Option("--version", metavar="", help="Print the version.")
+_VERSION = typer.Option("--version", metavar="", help="Print the version and exit.")
 
 
 @app.callback(invoke_without_command=True)
 def attnrisk(context: typer.Context, version: Annotated[bool, _VERSION] = False) -> None:
-    """How well can this attention find the one token that matters?
+    """Exact risks of attention mechanisms on single-location regression.
 
-    Exact risks of attention on single-location regression. Example: attnrisk population --attention all
+    How well can an attention find the one relevant token of a sequence? Example: attnrisk population --attention all
     """
     if version:
         typer.echo(f"attnrisk {__version__}")
@@ -40,7 +40,7 @@ def attnrisk(context: typer.Context, version: Annotated[bool, _VERSION] = False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 if it answered, 2 if the input was bad, 130 after Ctrl-C, 1 if all else failed."""
+    """Run one command and exit: 0 on success, 2 for invalid input, 130 after Ctrl-C, 1 for any other failure."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 -- until the process ends
     if sys.stdout is None:

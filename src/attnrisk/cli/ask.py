@@ -1,4 +1,4 @@
-"""Questions about infinite data: `bayes`, `population`, `flow` and `attentions`."""
+"""Commands for infinite data: `bayes`, `population`, `flow` and `attentions`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEACHER, _RESIDUAL = ("m_kk", "m_kv", "m_vk", "m_vv"), ("R_kk", "R_kv", "R_vv")
 
 @command(ASK, "Bayes risk", options.task(length="10", features=True))
 def bayes(args: Any) -> render.Shown:
-    """The lowest risk of any predictor, even one that knows the hidden directions.
+    """Bayes risk: the lowest risk of any predictor, even one that knows the hidden directions.
 
     Example: attnrisk bayes --task max --nu inf --length 1-3 --noise 0.1
     """
@@ -36,7 +36,7 @@ def bayes(args: Any) -> render.Shown:
     fields = {"risk": float(risk), "error": float(risk.error), "task": render.task_fields(task)}
     rows = {
         "Bayes risk": render.with_error(risk),
-        "predicting zero": f"{float(task.label_variance):.12g}",
+        "risk of predicting zero": f"{float(task.label_variance):.12g}",
     }
     return render.Shown(fields, [render.facts(render.task_words(task), rows)])
 
@@ -46,10 +46,10 @@ def bayes(args: Any) -> render.Shown:
     "population risk",
     options.task(length="10", features=True),
     options.heads(),
-    options.overlaps("ask for the risk there"),
+    options.overlaps("compute the risk there"),
 )
 def population(args: Any) -> render.Shown:
-    """The least risk of an attention with infinite data, or its risk at given overlaps.
+    """Lowest risk of an attention with infinite data, or its risk at given overlaps.
 
     Example: attnrisk population --task spiked --nu 5 --length 10 --attention softmax,linear
     """
@@ -147,7 +147,7 @@ def _heads_panel(task: str, found: list[HeadsMinimum], bayes: Estimate, at_overl
         for each in least.minima
     ]
     rows = {
-        "least risk": render.with_error(least.risk),
+        "lowest risk": render.with_error(least.risk),
         "attained": "yes" if least.attained else f"no ({least.result})",
         "result": render.result_words(least.result),
         "Bayes risk": render.with_error(bayes),
@@ -176,7 +176,7 @@ def _heads_table(task: str, found: list[HeadsMinimum], bayes: Estimate, at_overl
     columns = "attention", "risk", "gap to Bayes", "keys along the features", "result"
     first = ("(Bayes)", render.with_error(bayes, _DIGITS))
     notes = render.result_notes([least.result for least in found])
-    return render.table(f"Least risk, {task}", columns, [first, *rows], notes, head=1)
+    return render.table(f"Lowest risk, {task}", columns, [first, *rows], notes, head=1)
 
 
 def _bias(attention: AbstractAttention) -> float | None:
@@ -200,16 +200,14 @@ def _risk_panel(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: b
     (least,) = found
     attained = "yes" if least.attained else f"no ({least.result})"
     rows = {
-        "risk at these overlaps" if at_overlaps else "least risk": render.with_error(least.risk),
+        "risk at these overlaps" if at_overlaps else "lowest risk": render.with_error(least.risk),
         "attained": None if at_overlaps else attained,
         "Bayes risk": render.with_error(bayes),
         "gap to Bayes": render.with_error(_gap(least.risk, bayes)),
-        "overlaps" if least.attained else "at the longest tried": render.overlap_words(
-            least.overlaps
-        ),
-        "tuned bias" if least.attention.free_bias and not at_overlaps else "bias": render.optional(
-            _bias(least.attention), ".8g"
-        ),
+        "overlaps" if least.attained else "last overlaps": render.overlap_words(least.overlaps),
+        "optimised bias"
+        if least.attention.free_bias and not at_overlaps
+        else "bias": render.optional(_bias(least.attention), ".8g"),
     }
     return render.facts(f"{least.attention.name} on the {task}", rows)
 
@@ -246,7 +244,7 @@ def _risk_table(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: b
     ]
     results = {least.result for least in found}
     notes = [f"{mark}: {why}" for why, mark in marks.items() if why in results]
-    title = "Risk at these overlaps" if at_overlaps else "Least risk"
+    title = "Risk at these overlaps" if at_overlaps else "Lowest risk"
     first = ("(Bayes)", render.with_error(bayes, _DIGITS))
     columns = "attention", "risk", "gap to Bayes", "m_kk", "bias"
     return render.table(f"{title}, {task}", columns, [first, *rows], notes, head=1)
@@ -267,22 +265,26 @@ class Moment(NamedTuple):
     "gradient flow",
     options.task(nu="2", length="10"),
     options.ATTENTION,
-    options.whole("runs", "How many starts; for several, a line for each.", 1, 10_000, "1"),
+    options.whole("runs", "Number of initialisations; for several, one line each.", 1, 10_000, "1"),
     options.choice(
         "start",
-        "random (if not given): k and v near 0. mismatched: k near v*, v near k*.",
+        "Initialisation: random (default), k and v near 0; mismatched, k near v*, v near k*.",
         ("random", "mismatched"),
         None,
     ),
     options.number(
-        "size", "Standard deviation of each component of a start.", "0.1", above=0.0, maximum=1e5
+        "size",
+        "Standard deviation of each component of an initial vector.",
+        "0.1",
+        above=0.0,
+        maximum=1e5,
     ),
-    options.seed("other random starts"),
-    options.number("time", "When to stop, > 0.", "1e5", above=0.0),
-    options.overlaps("start there"),
+    options.seed("the random initialisations"),
+    options.number("time", "Final time of the flow, > 0.", "1e5", above=0.0),
+    options.overlaps("start from them"),
 )
 def flow(args: Any) -> render.Shown:
-    """Where training with infinite data leads: gradient flow of the population risk on k and v.
+    """Gradient flow of the population risk on k and v (training with infinite data).
 
     Example: attnrisk flow --nu 2 --attention softmax --start mismatched --runs 5
     """
@@ -303,7 +305,7 @@ def flow(args: Any) -> render.Shown:
     if len(found) > 1:
         cells = [[*_cells(path[-1]), render.short_result(result)] for result, path in found]
         notes = render.result_notes([result for result, _ in found])
-        title = f"Ends of gradient flow, {title}"
+        title = f"End points of gradient flow, {title}"
         return render.Shown(
             fields, [render.table(title, [*columns, "result"], cells, notes, optional=_RESIDUAL)]
         )
@@ -320,7 +322,7 @@ def flow(args: Any) -> render.Shown:
     }
     parts = [
         render.table(head, columns, cells, optional=_RESIDUAL),
-        render.facts(f"End of the flow, {title}", end),
+        render.facts(f"End point, {title}", end),
     ]
     return render.Shown(fields, parts)
 
@@ -382,7 +384,7 @@ def _cells(moment: Moment) -> list[str]:
 
 @command(ASK, "the catalogue")
 def attentions(args: Any) -> render.Shown:
-    """The catalogue: every attention that has a name, its formula and where it comes from.
+    """List the attentions of the catalogue, with formulas and references.
 
     Example: attnrisk attentions --json
     """

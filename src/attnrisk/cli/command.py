@@ -14,8 +14,8 @@ from .._check import Refusal, refuse
 from .options import JSON, Options, flag_of
 from .render import Shown, print_json, print_rich, working
 
-ASK, LEARN = "Ask: infinite data", "Learn: finite data"
-JUDGE, REPRODUCE, EXPLORE = "Judge", "Reproduce", "Explore"
+ASK, LEARN = "Infinite data", "Finite data"
+JUDGE, REPRODUCE, EXPLORE = "Evaluate and compare", "Figures and sweeps", "Interactive page"
 
 
 class _Help:

@@ -1,4 +1,4 @@
-"""The page to explore, and the atlas that it shows: `explore` and `atlas`."""
+"""The interactive page and its data: `explore` and `atlas`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .interrupts import RESUMED, immediate
 @command(
     EXPLORE,
     "the page",
-    options.out("The page; its folder is made if missing.", "build/explore.html"),
-    options.flag("no_open", "Only write the file: no browser is opened."),
+    options.out("HTML file to write; its folder is created if missing.", "build/explore.html"),
+    options.flag("no_open", "Write the file without opening a browser."),
     options.option(
         "attention",
-        "A function of L scores to L weights, computed into the page: a minute or more.",
+        "Your own function from L scores to L weights, added to the page; takes a minute or more.",
         metavar="MODULE:FUNCTION",
     ),
 )
 def explore(args: Any) -> render.Shown:
-    """Write a page with sliders, one file that needs no network, and open it in the browser.
+    """Write an interactive page, one HTML file that needs no network, and open it in the browser.
 
     Example: attnrisk explore --out explore.html --no-open
     """
@@ -65,13 +65,15 @@ def _with_attention(atlas: dict[str, Any], word: str, progress: render.Report) -
 @command(
     EXPLORE,
     "the atlas",
-    options.out("The file; its folder is made if missing.", "build/atlas.json"),
+    options.out("JSON file to write; its folder is created if missing.", "build/atlas.json"),
     options.STORE,
     options.SCHEDULER,
-    options.whole("workers", "Local processes; if not given, one per core.", 1, 10_000, None),
+    options.whole(
+        "workers", "Number of local processes; by default one per core.", 1, 10_000, None
+    ),
 )
 def atlas(args: Any) -> render.Shown:
-    """Compute the atlas that `explore` shows: hours on one core, once; it resumes where it stopped.
+    """Compute the data that `explore` shows; takes hours on one core, and resumes if interrupted.
 
     Example: attnrisk atlas --out atlas.json --store answers.sqlite
     """

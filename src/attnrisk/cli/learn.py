@@ -1,4 +1,4 @@
-"""Learning from `N = αD` sequences: `erm` and `optimal` by theory, `simulate` and `amp` on drawn data."""
+"""Commands for finite data, `N = αD`: `erm` and `optimal` by theory, `simulate` and `amp` on drawn datasets."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _RIVAL = ("start", "result", "objective", "train_error", "overlaps")
     options.task(spread=False),
     options.attentions(lambda attention: attention.is_scale_sensitive, learned=True),
     options.ridge(None),
-    options.flag("tune", "Take the ridges of least test risk, in place of given ones."),
+    options.flag("tune", "Use the ridge penalties of lowest test risk."),
 )
 def erm(args: Any) -> render.Shown:
-    """The test risk after learning from N = αD sequences, by empirical risk minimisation.
+    """Test risk after training on N = αD sequences (empirical risk minimisation), as D → ∞.
 
     Example: attnrisk erm --alpha 4 --attention softmax,linear --ridge-k 1 --ridge-v 1
     """
@@ -102,20 +102,20 @@ def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics) -> A
         "train error": render.with_error(found.train_error),
         "objective": render.with_error(found.objective),
         "result": f"{render.result_words(found.result)} {told}",
-        "best possible": render.with_error(optimum.risk),
-        "best reachable": render.with_error(optimum.reachable_risk),
-        "ridges": f"r_k = {found.ridge.k:.6g}, r_v = {found.ridge.v:.6g}",
+        "lowest achievable": render.with_error(optimum.risk),
+        "lowest reachable": render.with_error(optimum.reachable_risk),
+        "ridge penalties": f"r_k = {found.ridge.k:.6g}, r_v = {found.ridge.v:.6g}",
         "overlaps": "\n".join(lines),
-        "beware": found.warning or None,
-        "of higher objective": ", ".join(rivals) or None,
+        "warning": found.warning or None,
+        "other fixed points": ", ".join(rivals) or None,
     }
     return render.facts(f"{attention} on the {title}", rows)
 
 
 def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics) -> Any:
     best = [
-        ("(best possible)", render.with_error(optimum.risk, _DIGITS)),
-        ("(best reachable)", render.with_error(optimum.reachable_risk, _DIGITS)),
+        ("(lowest achievable)", render.with_error(optimum.risk, _DIGITS)),
+        ("(lowest reachable)", render.with_error(optimum.reachable_risk, _DIGITS)),
     ]
     rows = [
         (
@@ -140,10 +140,10 @@ def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics) -> A
     "Bayes optimum",
     options.ALPHA,
     options.task(spread=False),
-    options.flag("thresholds", "Also find the α where the optimal and the reachable risk jump."),
+    options.flag("thresholds", "Also compute the α at which the two risks jump."),
 )
 def optimal(args: Any) -> render.Shown:
-    """The lowest test risk achievable from N = αD sequences, and the lowest that a fast algorithm reaches.
+    """Lowest test risk achievable from N = αD sequences, and that of the best known polynomial-time algorithm.
 
     Example: attnrisk optimal --alpha 1.1 --nu 2 --length 3 --thresholds
     """
@@ -159,8 +159,8 @@ def optimal(args: Any) -> render.Shown:
     ]
     fields = render.fields_of(found, "hard")
     rows = {
-        "best possible risk": risks[0],
-        "best reachable risk": risks[1],
+        "lowest achievable risk": risks[0],
+        "lowest reachable risk": risks[1],
         "hard": "yes: no fast algorithm that is known reaches the optimum" if found.hard else "no",
         "overlaps": f"q_k = {render.with_error(found.q_k)}, q_v = {render.with_error(found.q_v)}",
         "result": render.result_words(found.result),
@@ -168,12 +168,12 @@ def optimal(args: Any) -> render.Shown:
     if args.thresholds:
         jumps = optimal_thresholds(task)
         fields["thresholds"] = {}
-        for name, risk in (("information", "optimum"), ("algorithmic", "reachable")):
+        for name, risk in (("information", "achievable"), ("algorithmic", "reachable")):
             at = getattr(jumps, name)
             known = None if at is None else {"alpha": float(at), "error": float(at.error)}
             fields["thresholds"][name] = known
             words = "no jump" if at is None else f"at α = {render.with_error(at)}"
-            rows[f"the {risk} jumps"] = words
+            rows[f"jump, {risk} risk"] = words
     fields["task"] = render.task_fields(task)
     title = f"Bayes optimum, {render.task_words(task)}, α = {args.alpha:g}"
     return render.Shown(fields, [render.facts(title, rows)])
@@ -186,10 +186,10 @@ def optimal(args: Any) -> render.Shown:
     options.task(),
     options.LEARNER,
     options.ridge("1"),
-    options.seed("another dataset"),
+    options.seed("the dataset"),
     options.whole(
         "test_set",
-        "Draw so many new sequences to check the test risk, which is exact without them.",
+        "Number of new sequences on which to verify the test risk, which is exact without them.",
         0,
         options.LARGEST,
         "0",
@@ -198,7 +198,7 @@ def optimal(args: Any) -> render.Shown:
     options.STREAM,
 )
 def simulate(args: Any) -> render.Shown:
-    """Draw N = αD sequences and learn from them, by empirical risk minimisation with L-BFGS.
+    """Draw N = αD sequences and minimise the empirical risk with L-BFGS.
 
     Example: attnrisk simulate --alpha 4 --dim 1000 --ridge-k 1 --ridge-v 1 --seed 0
     """
@@ -242,11 +242,11 @@ def simulate(args: Any) -> render.Shown:
         "objective": f"{fit.objective:.10g} per dimension",
         "result": f"{render.result_words(fit.result)} {told}",
         "data": f"N = {data.n}, D = {data.dim}, {data.nbytes / 2**20:.3g} MiB of {data.precision}",
-        "ridges": f"r_k = {float(fit.ridge.k):.6g}, r_v = {float(fit.ridge.v):.6g}",
+        "ridge penalties": f"r_k = {float(fit.ridge.k):.6g}, r_v = {float(fit.ridge.v):.6g}",
         "overlaps": render.overlap_words(fit.overlaps),
         "time": f"{seconds:.3g} s",
         "test set": test_set,
-        "other starts": ", ".join(rivals) or None,
+        "other initialisations": ", ".join(rivals) or None,
     }
     title = f"{fit.attention.name} on the {render.task_words(fit.task)}, α = {data.alpha:g}"
     shown = render.Shown(fields, [render.facts(title, rows)])
@@ -260,22 +260,22 @@ def simulate(args: Any) -> render.Shown:
     "drawing the data",
     options.SIZE,
     options.task(spread=False),
-    options.seed("another dataset"),
+    options.seed("the dataset"),
     options.choice(
         "start",
-        "teacher: begin near the truth, to see whether the optimum is a fixed point.",
+        "Initialisation: nothing (uninformed), or teacher (near the true vectors, to test stability).",
         ("nothing", "teacher"),
         "nothing",
     ),
     options.number(
-        "damping", "Share of the old estimate in the new one.", "0", minimum=0.0, below=1.0
+        "damping", "Weight of the previous estimate in the new one.", "0", minimum=0.0, below=1.0
     ),
-    options.whole("steps", "Steps at most.", 1, 10**6, "500"),
+    options.whole("steps", "Largest number of steps.", 1, 10**6, "500"),
     options.PRECISION,
     options.STREAM,
 )
 def amp(args: Any) -> render.Shown:
-    """Draw N = αD sequences and learn from them as well as any fast algorithm can, by approximate message passing.
+    """Draw N = αD sequences and estimate k* and v* by approximate message passing.
 
     Example: attnrisk amp --alpha 2 --dim 1000 --nu 2 --length 3 --seed 0
     """

@@ -1,6 +1,6 @@
-"""The options of the commands, each defined once, and the objects that their words stand for.
+"""The options of the commands, each defined once, and how they are read.
 
-Numbers stay words until the library reads them, so that it refuses a bad one as it does in Python.
+Numbers stay strings until the library reads them, so an invalid one gives the same error as in Python.
 """
 
 from __future__ import annotations
@@ -109,16 +109,18 @@ def _group(name: str, members: Sequence[Options], read: Callable[..., Any]) -> O
 
 def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool = False) -> Options:
     """The retrieval task, with `features` one of the words of `--task`."""
-    which = "spiked: the relevant token is shifted. max: it is the one most aligned with k*."
-    lengths = "Tokens in a sequence: 10, or 1-3 (each as likely), or 1:0.25,8:0.75."
-    deviation = "Standard deviation γ > 0 of the relevant token, spiked only; 1 if not given."
+    which = "spiked: the relevant token is shifted along k*. max: it has the largest component along k*."
+    lengths = "Number of tokens: 10 (fixed), 1-3 (uniform) or 1:0.25,8:0.75 (probabilities)."
+    deviation = "Standard deviation γ > 0 of the relevant token, spiked only; 1 by default."
     if features:
-        which += " features: it is shifted at random along several directions."
-    law = "Law of the shift along the features, for --task features: flipped:9, one-of:9,6,4 or gaussian:9,5,2."
+        which += " features: it has a random shift along several directions."
+    law = (
+        "Distribution of the shift, for --task features: flipped:9, one-of:9,6,4 or gaussian:9,5,2."
+    )
     members = [
         option("task", which, "spiked", "spiked|max|features" if features else "spiked|max"),
         *([option("features", law, metavar="LAW")] if features else []),
-        option("nu", "Signal strength of the relevant token: ν ≥ 0; for max also inf.", nu),
+        option("nu", "Signal strength ν ≥ 0; inf is allowed for max.", nu),
         option("length", lengths, length, "LAW"),
         option("noise", "Standard deviation of the label noise, Δ ≥ 0.", "0"),
         *([option("spread", deviation)] if spread else []),
@@ -174,12 +176,12 @@ def _read_attention(attention: str, bias: str) -> AbstractAttention:
 
 _BIAS = option(
     "bias",
-    "Bias of the scores: free (tuned with the rest), or a number; by default as in the papers, "
-    "free for erf and sigmoid, 0 for all others.",
+    "Constant added to the scores: a number, or free (optimised). By default as in the papers: "
+    "free for erf and sigmoid, 0 for the others.",
     "default",
     "free|NUMBER",
 )
-_FIXED_BIAS = option("bias", "Bias of the scores, which is not learned; 0 if not given.", "default")
+_FIXED_BIAS = option("bias", "Constant added to the scores, not learned; 0 by default.", "default")
 
 
 def _read_learner(attention: str, bias: str) -> AbstractAttention:
@@ -192,7 +194,7 @@ def attentions(
     suited: Callable[[AbstractAttention], bool] = lambda attention: True, learned: bool = False
 ) -> Options:
     """Several attentions, each once, in the order given; `all` stands for those that are suited."""
-    meaning = "A name that `attnrisk attentions` lists, several of them (repeat, or a,b), or all."
+    meaning = "Names listed by `attnrisk attentions` (repeat the option, or a,b), or all."
 
     def read(attention: list[str], bias: str) -> list[AbstractAttention]:
         from ..attention import CATALOGUE
@@ -211,7 +213,7 @@ def attentions(
 def heads() -> Options:
     """Several attentions, each with a number of heads."""
     listed = attentions()
-    count = whole("heads", "Key vectors of each attention, each a head of its own.", 1, 100, "1")
+    count = whole("heads", "Number of heads of each attention.", 1, 100, "1")
 
     def read(attention: list[str], bias: str, heads: str) -> list[AbstractAttention]:
         from ..attention import BayesSoftmax, Heads, SoftmaxPlusOne
@@ -236,7 +238,7 @@ def heads() -> Options:
 
 def overlaps(use: str) -> Options:
     """The seven overlaps of one head."""
-    panel = f"Overlaps: give any to {use}; those left out are 0"
+    panel = f"Overlaps: give any of them to {use}; the others are 0"
     pairs = {"m": ("kk", "kv", "vk", "vv"), "q": ("kk", "kv", "vv")}
     members = [
         option(
@@ -270,9 +272,9 @@ def _read_size(alpha: str, dim: str) -> tuple[int, int]:
 
 def ridge(default: str | None) -> Options:
     """The ridges on `k` and `v`, `None` where they may be left out."""
-    unless = "" if default else "; 1 if not given"
+    unless = "" if default else "; 1 by default"
     both = [
-        number(f"ridge_{of}", f"Ridge on {of}, r_{of} > 0{unless}.", default, above=0.0)
+        number(f"ridge_{of}", f"Ridge penalty on {of}, r_{of} > 0{unless}.", default, above=0.0)
         for of in "kv"
     ]
     return _group(
@@ -284,7 +286,7 @@ def ridge(default: str | None) -> Options:
 
 def seed(what: str) -> Options:
     """The seed of what is random."""
-    return whole("seed", f"A whole number, for {what}.", 0, LARGEST_SEED, "0")
+    return whole("seed", f"Seed (an integer) of {what}.", 0, LARGEST_SEED, "0")
 
 
 def out(help: str, default: str | None, folder: bool = False) -> Options:
@@ -324,22 +326,26 @@ def writable_folder(given: str, name: str = "out", folder: Path | None = None) -
     return path
 
 
-_NAME = option("attention", "A name that `attnrisk attentions` lists.", "softmax", "NAME")
+_NAME = option("attention", "A name listed by `attnrisk attentions`.", "softmax", "NAME")
 ATTENTION = _group("attention", [_NAME, _BIAS], _read_attention)
 LEARNER = _group("attention", [_NAME, _FIXED_BIAS], _read_learner)
-ALPHA = number("alpha", "Sequences to learn from, per dimension: α = N/D > 0.", above=0.0)
+ALPHA = number("alpha", "Number of training sequences per dimension, α = N/D > 0.", above=0.0)
 DIM = whole("dim", "Dimension D of a token, ≥ 2.", 2, LARGEST)
 SIZE = _group("size", [ALPHA, DIM], _read_size)
 PRECISION = choice(
     "precision", "Floating-point type of the tokens.", ("float32", "float64"), "float64"
 )
-STREAM = flag("stream", "Draw the tokens again at every pass: slow, in little memory.")
+STREAM = flag("stream", "Draw the tokens again at every pass: slower, needs little memory.")
 STORE = option(
-    "store", "File of the answers; if not given, in the user's data folder.", None, "FILE", Path
+    "store",
+    "SQLite file with the results; by default in the user's data folder.",
+    None,
+    "FILE",
+    Path,
 )
 SCHEDULER = option(
     "scheduler",
-    "A running Dask scheduler, as tcp://host:8786, whose workers compute instead.",
+    "Address of a running Dask scheduler whose workers compute, such as tcp://host:8786.",
     metavar="ADDRESS",
 )
-JSON = flag("json", "Print one JSON object in place of a table.")
+JSON = flag("json", "Print one JSON object instead of a table.")

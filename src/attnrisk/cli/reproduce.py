@@ -1,4 +1,4 @@
-"""What is kept in the store: `figure`, `report` and `sweep`."""
+"""Commands that store their results: `figure`, `report` and `sweep`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def _read_name(name: str) -> str:
     "the figure",
     options.argument(
         "name",
-        "Which figure: 1 to 7, phases, haystack, flow, basins, descent or prediction.",
+        "Figure: 1 to 7, phases, haystack, flow, basins, descent or prediction.",
         "NAME",
         read=_read_name,
     ),
-    options.flag("quick", "Fewer points, for a first look in little time."),
-    options.out("Folder of the files; made if missing.", "build/figures", folder=True),
+    options.flag("quick", "Fewer points, to save time."),
+    options.out("Output folder; created if missing.", "build/figures", folder=True),
     options.STORE,
     options.SCHEDULER,
 )
 def figure(args: Any) -> render.Shown:
-    """Compute and draw a figure, and print the files written.
+    """Compute and draw a figure; print the names of the files.
 
     Example: attnrisk figure haystack --quick --out build/figures
     """
@@ -53,16 +53,18 @@ def figure(args: Any) -> render.Shown:
 @command(
     REPRODUCE,
     "report",
-    options.flag("full", "At the paper's size: some hours on two cores, once."),
-    options.out("The page; its folder is made if missing.", "build/report/report.html"),
+    options.flag("full", "All figures at the size of the paper; takes hours on two cores."),
+    options.out(
+        "HTML file to write; its folder is created if missing.", "build/report/report.html"
+    ),
     options.STORE,
     options.SCHEDULER,
 )
 def report(args: Any) -> render.Shown:
-    """Write one page that walks from the question to the answer, with computed figures and numbers.
+    """Write one HTML page with the main results, figures and numbers.
 
-    The quick form takes about 90 seconds and leaves out learning curves, which --full has. explore.html, the page that
-    `attnrisk explore` writes, is put beside it.
+    By default it takes about 90 seconds and leaves out learning curves, which --full adds. The interactive page
+    explore.html is written to the same folder.
 
     Example: attnrisk report --out report.html
     """
@@ -82,19 +84,21 @@ def report(args: Any) -> render.Shown:
 @command(
     REPRODUCE,
     "reading the study",
-    options.argument("file", "A study, as TOML.", "FILE", read=Path),
+    options.argument("file", "TOML file that describes the study.", "FILE", read=Path),
     options.STORE,
-    options.flag("status", "Count the points that are answered, and compute nothing."),
+    options.flag("status", "Count the computed points, and compute nothing."),
     options.choice(
-        "export", "Write the answers into a file, and compute nothing.", ("csv", "nc"), None
+        "export", "Write the results to a file, and compute nothing.", ("csv", "nc"), None
     ),
-    options.out("The file of --export; if not given, named after the study.", None),
+    options.out("File for --export; by default named after the study.", None),
     options.SCHEDULER,
-    options.whole("workers", "Local processes; if not given, one per core.", 1, 10_000, None),
-    options.flag("retry", "Compute again the points that failed."),
+    options.whole(
+        "workers", "Number of local processes; by default one per core.", 1, 10_000, None
+    ),
+    options.flag("retry", "Compute failed points again."),
 )
 def sweep(args: Any) -> render.Shown:
-    """Ask one question at every point of a study; interrupted at any time, it resumes where it stopped.
+    """Compute one quantity at every point of a parameter grid; resumes if interrupted.
 
     Example: attnrisk sweep examples/attentions.toml --store answers.sqlite
     """
@@ -144,12 +148,12 @@ def sweep(args: Any) -> render.Shown:
         "seconds": time.perf_counter() - begun,
     }
     rows = {
-        "answered": f"{now.done} of {now.points} points",
+        "computed": f"{now.done} of {now.points} points",
         "failed": str(now.failed),
         "not converged": str(now.unconverged),
         "missing": str(now.missing),
         "store": place,
-        "other numerics": f"{others} rows, kept and not used" if others else None,
+        "other code versions": f"{others} rows, kept and not used" if others else None,
         "written": str(written) if written else None,
     }
     shown = render.Shown(fields, [render.facts(f"{study.question}, {file.name}", rows)])

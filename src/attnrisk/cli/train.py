@@ -1,4 +1,4 @@
-"""`attnrisk train`: a small decoder with an attention of the catalogue, or of one's own."""
+"""`attnrisk train`: a small decoder with an attention of the catalogue or of the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # As in attnrisk.trained, which takes a second to import.
 _TASKS = ("recall", "needle", "text", "zoology")
 _PRECISIONS = ("float32", "bfloat16")
-_OWN = "if not given, that of the task"
+_OWN = "by default that of the task"
 
 
 def _read_attention(word: str) -> Any:
@@ -60,40 +60,40 @@ def _read_text(given: str) -> str:
     "compiling",
     options.option(
         "attention",
-        "A name that `attnrisk attentions` lists, gated-recurrence, linear-recurrence, or a function of yours: "
-        "of scores to weights, or of (scores, mask).",
+        "A name listed by `attnrisk attentions`, gated-recurrence, linear-recurrence, or your own function "
+        "of scores or of (scores, mask).",
         "softmax",
         "NAME|MODULE:FUNCTION",
     ),
     options.choice(
         "task",
-        "recall: the value of a key. needle: that of a marked token. text: the next character. "
-        "zoology: recall as Arora et al. have it.",
+        "recall: predict the value of a key. needle: the value of a marked token. text: the next character. "
+        "zoology: recall with the sizes of Arora et al.",
         _TASKS,
         "recall",
     ),
     options.whole("width", "Width of the model.", 2, 2**13, "64"),
-    options.whole("layers", "Layers of the model.", 1, 2**7, "2"),
-    options.whole("heads", "Heads of each layer.", 1, 2**12, "1"),
-    options.whole("steps", "Steps of AdamW.", 1, 10**8, "1000"),
-    options.whole("batch", "Sequences in each step.", 1, 2**16, "64"),
-    options.number("learning_rate", "Largest step size, > 0.", "3e-3", above=0.0, maximum=10.0),
-    options.seed("other first parameters and other batches"),
-    options.whole("length", f"Tokens in a sequence; {_OWN}.", 1, 2**16, None),
-    options.whole("pairs", "Pairs to be remembered, recall only; 16 if not given.", 1, 2**15, None),
+    options.whole("layers", "Number of layers.", 1, 2**7, "2"),
+    options.whole("heads", "Number of heads per layer.", 1, 2**12, "1"),
+    options.whole("steps", "Number of AdamW steps.", 1, 10**8, "1000"),
+    options.whole("batch", "Number of sequences per step.", 1, 2**16, "64"),
+    options.number("learning_rate", "Peak learning rate, > 0.", "3e-3", above=0.0, maximum=10.0),
+    options.seed("the initial parameters and the batches"),
+    options.whole("length", f"Number of tokens in a sequence; {_OWN}.", 1, 2**16, None),
     options.whole(
-        "vocabulary", f"Different tokens, or values of a needle; {_OWN}.", 2, 2**17, None
+        "pairs", "Number of key-value pairs, recall only; 16 by default.", 1, 2**15, None
     ),
+    options.whole("vocabulary", f"Size of the vocabulary; {_OWN}.", 2, 2**17, None),
     options.option(
         "text",
-        "Text to learn; if not given, the documentation in Python.",
+        "Training text; by default the documentation that ships with Python.",
         None,
         "FILE",
         _read_text,
     ),
     options.option(
         "checkpoint",
-        "Folder of the state; the same command again continues from it.",
+        "Folder for checkpoints; the same command resumes from it.",
         None,
         "FOLDER",
         lambda given: options.writable_folder(given, "checkpoint"),
@@ -101,7 +101,7 @@ def _read_text(given: str) -> str:
     options.choice("precision", "Floating-point type of the activations.", _PRECISIONS, "float32"),
 )
 def train(args: Any) -> render.Shown:
-    """Train a small decoder in which an attention takes the place of softmax, and test it.
+    """Train and test a small decoder in which an attention replaces softmax.
 
     Example: attnrisk train --attention softplus --task recall --width 32 --steps 500 --seed 0
     """
