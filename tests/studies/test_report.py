@@ -141,7 +141,7 @@ def test_a_trap_is_a_minimum_of_higher_risk():
     well = stationary(figure5.WELL, 0.3, "minimum")
     trap = claims.traps_exist([well, stationary(figure5.MIS, 0.9, "minimum")])
     assert trap.verdict == HOLDS
-    assert "0.900 in place of 0.300" in trap.finding
+    assert "0.900 instead of 0.300" in trap.finding
     assert claims.traps_exist([well, stationary(figure5.MIS, 0.9, "saddle")]).verdict == FAILS
 
 
@@ -189,8 +189,8 @@ def test_every_figure_of_the_paper_is_on_the_full_page():
     quick = set(page.shown(True))
     assert quick == {"2", "haystack", "flow"}
     for name in full - quick:  # said to be left out
-        word = "the phases of learning" if name == "phases" else name
-        assert re.search(rf"Left out of the quick form[^<]*\b{word}\b", page.template(True))
+        word = "the phase diagram" if name == "phases" else name
+        assert re.search(rf"Not in the quick report[^<]*\b{word}\b", page.template(True))
 
 
 def test_the_quick_report_asks_for_no_learning_curve():

@@ -1,4 +1,4 @@
-"""The report: one page that walks from the question to the answer."""
+"""The report: one page with the main results."""
 
 from .page import write_report
 

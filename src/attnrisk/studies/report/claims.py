@@ -1,4 +1,4 @@
-"""What the paper's abstract claims, held against the rows of the figures, each with its number and its verdict."""
+"""The claims of the abstract of the paper, tested on the data of the figures, each with its number and verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,10 +83,11 @@ def order_parameters(found: Record) -> Claim:
     measured = Estimate(found["measured"], found["error"], ErrorKind.STANDARD)
     away = abs(found["measured"] - found["exact"]) / found["error"]
     return Claim(
-        "A handful of order parameters gives the test error exactly.",
-        f"{found['exact']:.4f} from the overlaps; {measured} measured",
+        "A few order parameters determine the test error exactly.",
+        f"{found['exact']:.4f} from the overlaps; {measured} on a test set",
         f"Softmax attention was trained on a drawn dataset (D = {DRAW.dim}). Its risk was computed from its "
-        f"overlaps by quadrature, and measured on {DRAW.fresh:,} new sequences: {away:.1f} standard errors apart.",
+        f"overlaps by quadrature and measured on {DRAW.fresh:,} new sequences. The difference is {away:.1f} standard "
+        "errors.",
         HOLDS if away < _SURE else FAILS,
     )
 
@@ -99,11 +100,11 @@ def softmax_is_bayes(rows: Sequence[Row]) -> Claim:
     longest = max(int(row.length) for row in softmax if row.length.isdigit())
     return Claim(
         "With infinite data, softmax attention attains the Bayes risk.",
-        f"at most {abs(worst.excess):.1g} apart, at {len(softmax)} points",
-        f"The least risk of softmax and the Bayes risk, two separate integrals, on both tasks and up to {longest:,} "
-        "tokens. Each pair agrees within its stated errors."
+        f"largest difference {abs(worst.excess):.1g}, at {len(softmax)} points",
+        "The lowest risk of softmax and the Bayes risk are two separate integrals, computed on both tasks with up to "
+        f"{longest:,} tokens. They agree within their stated errors."
         if within
-        else "The least risk of softmax and the Bayes risk differ by more than their stated errors.",
+        else "The lowest risk of softmax and the Bayes risk differ by more than their stated errors.",
         HOLDS if within else FAILS,
     )
 
@@ -117,10 +118,10 @@ def linear_falls_short(rows: Sequence[Row]) -> Claim:
     place = max(linear, key=lambda at: linear[at].risk / softmax[at].risk)
     task, nu, length = place
     return Claim(
-        "Linear attention falls short of it.",
+        "Linear attention does not attain it.",
         f"up to {linear[place].risk / softmax[place].risk:.3g} times the risk of softmax "
         f"({task}, ν = {nu:.3g}, L = {_grouped(length)})",
-        f"At {len(short)} of {len(linear)} points with a signal its least risk lies above the Bayes risk by more than "
+        f"At {len(short)} of {len(linear)} points with a signal its lowest risk exceeds the Bayes risk by more than "
         "the errors.",
         HOLDS if len(short) == len(linear) else PARTLY if short else FAILS,
     )
@@ -143,9 +144,9 @@ def without_a_bias(rows: Sequence[Row]) -> Claim:
     return Claim(
         "Without a bias in the scores only softmax and erf find the needle (erf has one).",
         ", ".join(f"{name} {risk:.3f}" for name, risk in found.items()),
-        f"One needle among {int(last.length):,} tokens, ν = {last.nu:.1f}, least risks, attentions as the paper has "
-        "them: of these only erf has a bias. It acts as a threshold, which must know the signal and the length, and "
-        "finds the needle; the others, which have none, do not.",
+        f"Lowest risks with one needle among {int(last.length):,} tokens, ν = {last.nu:.1f}, for attentions as in the "
+        "paper: of these only erf has a bias. It acts as a threshold, whose value depends on ν and L, and "
+        "finds the needle. The others, except softmax, do not.",
         HOLDS if max(found["softmax"], found["erf"]) < 0.5 < lost else FAILS,
     )
 
@@ -156,12 +157,12 @@ def bias_is_enough(rows: Sequence[Row]) -> Claim:
     finds = {name: ends[name].risk for name in ("softplus", "relu", "relu2") if name in ends}
     loses = {name: ends[name].risk for name in ("taylor-2", "linear") if name in ends}
     return Claim(
-        "With a bias, an exponential tail or a threshold is enough; weights need not grow exponentially.",
+        "With a bias, an exponential tail or a threshold is enough; the weights need not grow exponentially.",
         ", ".join(f"{name} {risk:.3f}" for name, risk in (finds | loses).items()),
-        "The same task, each attention with its best bias. Softplus becomes softmax and ReLU a threshold. "
-        "Attentions that grow like the same power for scores of both signs lose the needle with any bias "
-        f"(Bayes {last.bayes_risk:.3f}). Without a bias all of these lose it, so the comparison above is not one of "
-        "equal models.",
+        "The same task, each attention with its best bias. Softplus becomes softmax and ReLU becomes a threshold. "
+        "Attentions that grow like the same power for scores of both signs do not find the needle with any bias "
+        f"(Bayes risk {last.bayes_risk:.3f}). Without a bias none of these finds it, so the comparison above is not "
+        "between equal models.",
         HOLDS if max(finds.values()) < 0.5 < min(loses.values()) else FAILS,
     )
 
@@ -185,10 +186,10 @@ def normalisation_is_needed(rows: Sequence[Row]) -> Claim:
     blind = {row.attention: row for row in rows if row.nu == 0 and not row.length.isdigit()}
     normalised, alone = blind["softmax"].risk, blind["erf"].risk
     return Claim(
-        "… and normalisation, where lengths differ.",
+        "Normalisation is needed if lengths differ.",
         f"{normalised:.4f} normalised, {alone:.4f} element-wise",
-        "Without any signal about the location, and a length uniform on {1, 2, 3}, the best guess is the mean of the "
-        "tokens. Its weight 1/L needs the length, which an attention that looks at one token at a time does not see.",
+        "Without a signal, and with a length uniform on {1, 2, 3}, the best prediction is the mean over the "
+        "tokens. Its weight 1/L depends on the length, which an element-wise attention does not know.",
         HOLDS if alone - normalised > blind["erf"].error + blind["softmax"].error else FAILS,
     )
 
@@ -200,11 +201,11 @@ def asymptotics_meet_experiments(rows: Sequence[Row]) -> Claim:
     inside = sum(score < _SURE for score in scores)
     size = max(row.size or 0 for row in rows)
     return Claim(
-        "The test error after learning from finite data has an exact limit.",
-        f"{inside} of {len(pairs)} experiments within three standard errors",
-        f"Empirical risk minimisation on drawn datasets with √(ND) = {size:,}, at the ridges that the theory found "
-        f"best, against the fixed point of the theory; the largest difference is {max(scores):.1f} standard errors. "
-        "Experiments of finite size have a bias of order 1/D, which is not removed here.",
+        "The test error after training on finite data has an exact limit.",
+        f"{inside} of {len(pairs)} simulations within three standard errors",
+        f"Empirical risk minimisation on drawn datasets with √(ND) = {size:,}, at the best ridge penalties of the "
+        f"theory, compared with its fixed point. The largest difference is {max(scores):.1f} standard errors. "
+        "Simulations of finite size have a bias of order 1/D, which is not removed here.",
         HOLDS if inside == len(pairs) else PARTLY,
     )
 
@@ -246,10 +247,10 @@ def softmax_is_no_longer_optimal(rows: Sequence[Row]) -> Claim:
     above = [gap for gap in gaps if gap[0] > _SURE * gap[1]]
     largest, error, (task, nu, _), alpha = max(gaps)
     return Claim(
-        "With finite data softmax is no longer Bayes-optimal.",
+        "With finite data softmax is not Bayes-optimal.",
         f"up to {Estimate(largest, error, ErrorKind.STANDARD)} above the optimum ({task}, ν = {nu:g}, α = {alpha:.2g})",
-        f"With its best ridges it lies above the Bayes optimum by more than three standard errors at {len(above)} of "
-        f"{len(gaps)} points; the optimum is interpolated between its own points.",
+        "With the best ridge penalties it exceeds the Bayes optimum by more than three standard errors at "
+        f"{len(above)} of {len(gaps)} points. The optimum is interpolated between its own points.",
         HOLDS if len(above) == len(gaps) else PARTLY if above else FAILS,
     )
 
@@ -265,12 +266,15 @@ def softmax_beats_linear(rows: Sequence[Row]) -> Claim:
     ]
     wins = sum(gain > _SURE * error for _, gain, error in compared)
     losses = [alpha for alpha, gain, error in compared if gain < -_SURE * error]
-    where = f" Linear is ahead at {len(losses)}, with α ≤ {max(losses):.2g}." if losses else ""
+    where = (
+        f" Linear is better at {len(losses)} points, with α ≤ {max(losses):.2g}." if losses else ""
+    )
     best = max(gain for _, gain, _ in compared)
     return Claim(
-        "It still does better than linear attention, at every amount of data.",
+        "It is better than linear attention at every amount of data.",
         f"better at {wins} of {len(compared)} points, by up to {best:.3f}",
-        "Both with their best ridges; a difference counts from three standard errors on." + where,
+        "Both with their best ridge penalties. A difference counts if it exceeds three standard errors."
+        + where,
         FAILS if not wins else PARTLY if losses else HOLDS,
     )
 
@@ -293,18 +297,18 @@ def gradient_flow_finds_it(rows: Sequence[Any]) -> Claim:
     found = not moving and max(left) < _CLOSE
     return Claim(
         _FOUND,
-        f"all {runs} runs came to rest, with at most {max(left):.1g} outside k*, v*"
+        f"all {runs} runs converged, with at most {max(left):.1g} outside k*, v*"
         if not moving
-        else f"{moving} of {runs} runs had not come to rest",
-        "Where the flow of the population risk ends, for softmax and linear attention on the "
+        else f"{moving} of {runs} runs had not converged",
+        "End points of gradient flow of the population risk, for softmax and linear attention on the "
         f"{' and the '.join(sorted({row.task for row in rows}))} task.",
         HOLDS if found else PARTLY,
     )
 
 
-_FOUND = "Gradient flow from small random vectors finds the best attention."
+_FOUND = "Gradient flow from small random vectors finds the global minimum."
 _TRAPPED = (
-    "It can also be trapped: there is a mismatched minimum, with k and v in each other's place."
+    "It can be trapped: there is a mismatched local minimum, with the roles of k and v exchanged."
 )
 
 
@@ -327,8 +331,8 @@ def a_flow_is_trapped(rows: Sequence[Any]) -> Claim:
     trapped = is_converged(last.result) and last.risk - last.bayes_risk > _CLOSE
     return Claim(
         _TRAPPED,
-        f"risk {last.risk:.3f} in place of {last.bayes_risk:.3f} (softmax, spiked)",
-        f"The flow from k = v*, v = k* {_ended(last)}. The full form certifies minima by their Hessian.",
+        f"risk {last.risk:.3f} instead of {last.bayes_risk:.3f} (softmax, spiked)",
+        f"The flow from k = v*, v = k* {_ended(last)}. The full report computes the Hessian at the minima.",
         HOLDS if trapped else FAILS,
     )
 
@@ -360,11 +364,11 @@ def softmax_wins_in_retrieval(rows: Sequence[Row]) -> Claim:
     )
     steps = max(row.steps for row in rows)
     return Claim(
-        "Models of equal size are alike in language and differ in retrieval, where softmax wins.",
+        "Models of equal size are similar in language modelling and differ in retrieval, where softmax is best.",
         "recall: {}; bits per character: {}".format(*told),
-        f"Decoders of two layers and width {width}, {steps} steps, means over seeds, the learning rate chosen on "
-        f"validation data; kept in docs/data/figure1.csv. The others have {more:.0%} more bits per character. Softmax "
-        "alone has rotary positions. Small models, synthetic recall, one text.",
+        f"Decoders of two layers and width {width}, {steps} steps, means over seeds, learning rate chosen on "
+        f"validation data (docs/data/figure1.csv, not recomputed). The others need {more:.0%} more bits per character. "
+        "Only softmax has rotary position embeddings. Small models, synthetic recall, one text.",
         (HOLDS if more < _ALIKE else PARTLY) if behind[width] > _APART else FAILS,
     )
 
@@ -378,7 +382,7 @@ _APART, _ALIKE = (
 
 
 def _ended(last: Any) -> str:
-    return "comes to rest" if is_converged(last.result) else "was still moving when it was stopped"
+    return "converges" if is_converged(last.result) else "had not converged when it was stopped"
 
 
 _OUTSIDE = ("m_kv", "m_vk", "R_kk", "R_kv", "R_vv")
@@ -391,11 +395,11 @@ def traps_exist(rows: Sequence[Any]) -> Claim:
     worst = max(trapped, key=lambda row: row.risk - well[*_place(row), row.attention], default=None)
     return Claim(
         _TRAPPED,
-        "none was found"
+        "none found"
         if worst is None
-        else f"risk {worst.risk:.3f} in place of {well[*_place(worst), worst.attention]:.3f} "
+        else f"risk {worst.risk:.3f} instead of {well[*_place(worst), worst.attention]:.3f} "
         f"({worst.attention}, {worst.task}, ν = {worst.nu:g})",
-        f"Flows from k = v*, v = k*; at {len(trapped)} points all eigenvalues of the Hessian are positive where they "
-        "end, at a risk above the best.",
+        f"Gradient flow from k = v*, v = k*. At {len(trapped)} points it ends above the lowest risk, and all "
+        "eigenvalues of the Hessian are positive there.",
         HOLDS if trapped else FAILS,
     )

@@ -1,4 +1,4 @@
-"""The page itself: figures, tables and words put into one file that needs no other."""
+"""The page itself: figures, tables and text in one self-contained file."""
 
 import base64
 import io
@@ -28,8 +28,8 @@ from ..questions import AbstractQuestion, Bayes, Simulate
 from . import claims, sequence
 
 _PAGE = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-_LIMIT, _AS_A_LIMIT = "*", "a limit, approached as k or v grows without bound."
-_NAMES = {BAYES: "Bayes: nobody can do better", FLOOR: "any attention on single tokens: at best"}
+_LIMIT, _AS_A_LIMIT = "*", "an infimum, approached as the norm of k or v diverges."
+_NAMES = {BAYES: "Bayes (lowest of any predictor)", FLOOR: "best element-wise attention"}
 _UNBOUNDED = ("softplus", "elu+1")  # whose risk is a limit as k grows, which takes many searches
 _SMALLEST = 5e-5  # gap that shows in four digits
 _SURE = 3.0  # standard errors within which a gap is none
@@ -108,7 +108,7 @@ def _figure(name: str, figure: figures.Drawn) -> str:
     link = f'<a download="{figure.stem}.csv" href="data:text/csv;base64,{data}">data</a>'
     every = vars(figures.FIGURES[name]).get("ATTENTIONS", ())
     drawn = [each for each in every if each in {vars(row).get("attention") for row in figure.rows}]
-    only = f" <em>Quick form: only {', '.join(drawn)}.</em>" if len(drawn) < len(every) else ""
+    only = f" <em>Quick report: only {', '.join(drawn)}.</em>" if len(drawn) < len(every) else ""
     picture = f'<div class="picture">{_svg(figure.picture, figure.stem)}</div>'
     words = f"<figcaption>{escape(figure.caption)}{only} {link}</figcaption>"
     return f'<figure role="img" aria-label="{figure.stem}">{picture}{words}</figure>'
@@ -141,14 +141,14 @@ def _headline(rows: Sequence[Row]) -> str:
         above = "" if row.attention == BAYES else gap_words(gap)
         name = _NAMES.get(row.attention, row.attention)
         lines.append((name, f"{row.risk:.6f}", f"{row.error:.0e}", above))
-    return _table(("attention", "least risk", "error", "above Bayes"), lines, "numbers")
+    return _table(("attention", "lowest risk", "error", "gap to Bayes"), lines, "numbers")
 
 
 def _league(standings: Sequence[Standing]) -> str:
     """One column for each task."""
     tasks = [f"{row.task} ν={row.nu:g} L={row.length}" for row in standings[0].rows]
     means = ["mean"] if len(tasks) > 1 else []
-    head = "", "attention", "family", "weights grow", *means, *tasks, "error"
+    head = "", "attention", "family", "growth of weights", *means, *tasks, "error"
     lines = []
     for place, each in enumerate(standings, start=1):
         entry = CATALOGUE[each.name]
@@ -162,7 +162,7 @@ def _league(standings: Sequence[Standing]) -> str:
 
 
 def _agreement(pairs: Sequence[claims.Pair]) -> str:
-    head = "task", "ν", "α", "attention", "theory", "experiment", "standard errors apart"
+    head = "task", "ν", "α", "attention", "theory", "simulation", "difference in standard errors"
     return _table(head, [_compared(pair) for pair in pairs], "numbers")
 
 
@@ -181,7 +181,7 @@ def _compared(pair: claims.Pair) -> tuple[str, ...]:
 
 
 def _claims(found: Sequence[claims.Claim]) -> str:
-    return _table(("claim", "what was found", "how it was checked", "verdict"), found, "claims")
+    return _table(("claim", "result", "method", "verdict"), found, "claims")
 
 
 def _origin(quick: bool, seconds: float) -> str:
@@ -189,6 +189,6 @@ def _origin(quick: bool, seconds: float) -> str:
     stood_on = ", ".join(f"{name} {version}" for name, version in versions().items())
     now = datetime.now(UTC).strftime("%-d %B %Y, %H:%M UTC")
     return (
-        f"Made by <code>{command}</code> on {now} in {seconds:.0f} s, answers in the store not counted; "
+        f"Made by <code>{command}</code> on {now} in {seconds:.0f} s, without stored results; "
         f"{escape(stood_on)}; numerics {fingerprint(Simulate)}."
     )

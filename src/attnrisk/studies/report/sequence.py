@@ -1,4 +1,4 @@
-"""The task in one picture: a sequence, its needle, and where attentions look."""
+"""The task in one picture: a sequence, its needle, and the weights of attentions."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def plot(found: list[Row]) -> Figure:
     panels = figure.subplots(1 + len(ATTENTIONS), 1, sharex=True)
     places = np.arange(1, len(found) + 1)
     rows: dict[str, tuple[Any, str]] = {
-        "what the keys show: $k^* \\cdot x_\\ell$": ([each.field for each in found], GREY)
+        "component along $k^*$: $k^* \\cdot x_\\ell$": ([each.field for each in found], GREY)
     }
     rows |= {
         f"weights of {name}": ([getattr(each, name) for each in found], line(name).colour)
@@ -65,7 +65,7 @@ def plot(found: list[Row]) -> Figure:
                 bar.set_edgecolor(_NEEDLE)
                 bar.set_linewidth(2.0)
     panels[0].set_title(
-        "the needle: the label is $v^* \\cdot x$ of this token", loc="right", color=_NEEDLE
+        "needle: the label is $v^* \\cdot x$ of this token", loc="right", color=_NEEDLE
     )
     panels[-1].set_xticks(places)
     panels[-1].set_xlabel("token")
