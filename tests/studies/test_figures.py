@@ -174,9 +174,10 @@ def test_a_curve_without_a_bias_is_not_drawn_with_it():
 def test_draw_writes_the_picture_its_data_and_its_caption(name, tmp_path):
     module = figures.FIGURES[name]
     files = figures.draw(name, tmp_path / "new", quick=True, ask=ask)
-    assert [path.suffix for path in files] == [".pdf", ".png", ".csv", ".txt"]
-    pdf, png, data, caption = files
+    assert [path.suffix for path in files] == [".pdf", ".svg", ".png", ".csv", ".txt"]
+    pdf, svg, png, data, caption = files
     assert pdf.read_bytes().startswith(b"%PDF")
+    assert b"<svg" in svg.read_bytes()
     assert b"/FontFile2" in pdf.read_bytes()  # TrueType, embedded
     picture = imread(png)[..., :3]
     assert picture.shape[1] >= 1400
@@ -356,7 +357,7 @@ def test_unconverged_runs_are_crosses():
     spiked, selected = np.split(np.array(drawn.axes), 2)
     assert all(len(crosses(axes)) == len(figure4.ATTENTIONS) for axes in spiked)
     assert not any(crosses(axes) for axes in selected)
-    assert "unconverged runs" in [text.get_text() for text in drawn.legends[0].texts]
+    assert "runs not converged" in [text.get_text() for text in drawn.legends[0].texts]
 
 
 def test_a_flow_that_escapes_is_not_joined_to_the_trap():
@@ -370,7 +371,7 @@ def test_a_flow_that_escapes_is_not_joined_to_the_trap():
     dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     assert [list(line.get_xdata()) for line in dashed] == [[2.0, 3.0]] * len(figure5.ATTENTIONS)
     named = [text.get_text() for text in figure.legends[0].texts]
-    assert "escapes to the well-matched" in named
+    assert "escapes to the global minimum" in named
     assert "saddle" not in named
 
 

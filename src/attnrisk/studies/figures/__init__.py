@@ -1,4 +1,4 @@
-"""The figures: each computes its rows, draws them, and is written as PDF and PNG with its data and its caption.
+"""The figures: each computes its rows, draws them, and is written as PDF, SVG and PNG with its data and its caption.
 
 A figure is a module with `STEM`, `CAPTION`, `questions(quick)` (what can be asked before anything is known),
 `compute(quick, ask)` (its rows) and `plot(rows)`, and an entry in the table below. The report shows those that its page
@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from ..._check import one_of
@@ -69,15 +70,16 @@ def make(name: str, quick: bool = False, ask: Ask | None = None) -> Drawn:
 
 
 def draw(name: str, out: Path, quick: bool = False, ask: Ask | None = None) -> list[Path]:
-    """Make a figure and write it into the folder `out`: as PDF and PNG, its data as CSV and its caption as text."""
+    """Make a figure and write it to the folder `out`: as PDF, SVG and PNG, its data as CSV and its caption as text."""
     figure = make(name, quick, ask)
     stem = Path(out, figure.stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    files = [stem.with_suffix(suffix) for suffix in (".pdf", ".png", ".csv", ".txt")]
-    pdf, png, data, caption = files
-    with context():
+    files = [stem.with_suffix(suffix) for suffix in (".pdf", ".svg", ".png", ".csv", ".txt")]
+    pdf, svg, png, data, caption = files
+    with context(), mpl.rc_context({"svg.hashsalt": figure.stem}):
         # Without its date, the same figure is the same file.
         figure.picture.savefig(pdf, metadata={"CreationDate": None})
+        figure.picture.savefig(svg, metadata={"Date": None})
         figure.picture.savefig(png, dpi=RESOLUTION)
     data.write_text(as_csv(figure.rows), encoding="utf-8", newline="")
     caption.write_text(figure.caption, encoding="utf-8")

@@ -18,15 +18,16 @@ from .style import GREY, INK, WIDTH, line, set_ticks
 STEM = "basins"
 
 CAPTION = """\
-Where gradient flow ends from random vectors: the share of starts that fall into the well-matched minimum, k along k* \
-and v along v* (solid, filled dots), that come to rest elsewhere, in a trap of higher risk (dashed, open dots), and \
-that do neither before the time is over or k becomes too long to be followed, as in the valley that linear attention \
-descends for ever (dotted, crosses). Top: spiked task, bottom: max task, without erf. Left: against the signal ν, \
-with L = 10 tokens; middle: against L, with ν = 2; right: against the size of the start, with ν = 2 and L = 10. The \
-size is the standard deviation of every component of k and v, along k* and v* and outside their span. Bars are one \
-standard error of a share; all counts are in basins.csv. A share that is zero throughout a panel is not drawn. All \
-points of an attention share their random starts, so that their errors go together; an end counts as the well-matched \
-minimum if its risk is within 1e-5 of the least.
+End points of gradient flow from random initial vectors. Solid lines with filled dots: fraction of runs that reach \
+the global minimum, k along k* and v along v*. Dashed lines with open dots: fraction that converges elsewhere, to a \
+local minimum of higher risk. Dotted lines with crosses: fraction that does neither before the final time or before \
+the norm of k leaves the range that can be integrated, as for linear attention, whose risk decreases for ever along \
+one direction. Top: spiked task. Bottom: max task, without erf. Left: against the signal strength ν, with L = 10 \
+tokens; middle: against L, with ν = 2; right: against the size of the initial vectors, with ν = 2 and L = 10. The \
+size is the standard deviation of every component of k and v, along k* and v* and outside their span. Error bars are \
+one standard error of a fraction; all counts are in basins.csv. A fraction that is zero in a whole panel is not \
+drawn. All points of an attention use the same random initial vectors, so their errors are correlated. A run counts \
+as having reached the global minimum if its risk is within 1e-5 of the lowest risk.
 """
 
 ATTENTIONS = ("softmax", "erf", "linear")
@@ -110,15 +111,15 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
 
 # A fate: its column, line style, marker, whether that is filled, and what the legend says.
 _FATES: dict[str, tuple[Any, str, bool, str]] = {
-    "matched": ("solid", "o", True, "well-matched minimum"),
-    "mismatched": ((0, (4, 1.5)), "o", False, "trap"),
+    "matched": ("solid", "o", True, "global minimum"),
+    "mismatched": ((0, (4, 1.5)), "o", False, "local minimum"),
     "unfinished": ((0, (1, 1.5)), "x", False, "neither"),
 }
 
 _COLUMNS: dict[str, Callable[[Row], float]] = {
-    r"signal $\nu$": lambda row: row.nu,
+    r"signal strength $\nu$": lambda row: row.nu,
     "tokens $L$": lambda row: float(row.length),
-    "size of the start": lambda row: row.size,
+    "size of initial vectors": lambda row: row.size,
 }
 _FIXED = (
     rf"$L = {LENGTH}$, size {SIZE:g}",
@@ -140,7 +141,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         if above:
             axes.set_xlabel(label)
     for axes in panels[:, 0]:
-        axes.set(ylabel="share of starts", ylim=(-0.03, 1.03))
+        axes.set(ylabel="fraction of runs", ylim=(-0.03, 1.03))
     lengths = sorted({int(row.length) for row in rows})
     panels[0, 1].set_xscale("log")
     set_ticks(panels[0, 1].xaxis, lengths)

@@ -15,16 +15,16 @@ from .style import INK, WIDTH, draw_curve, line, marks, set_ticks, where
 STEM = "figure2"
 
 CAPTION = """\
-Least population risk of attentions against the signal ν, on the spiked task (top) and the max task (bottom), for \
-sequences of L = 2 tokens, of L = 10, and of a random length L, uniform on {1, 2, 3}. The attentions are those of the \
-paper: erf has a bias, which is tuned with the rest, softplus has none. (With a bias softplus would approach the Bayes \
-risk; to softmax and linear attention a bias makes no difference.) Softmax lies on the Bayes risk \
+Lowest population risk of attentions against the signal strength ν, on the spiked task (top) and the max task \
+(bottom), for sequences of L = 2 tokens, of L = 10 tokens, and of a random length L uniform on {1, 2, 3}. The \
+attentions are those of the paper: erf has a bias, which is optimised, and softplus has none. (With a bias, softplus \
+would approach the Bayes risk; a bias has no effect on softmax and linear attention.) Softmax attains the Bayes risk \
 (black) everywhere. On the spiked task its risk decays exponentially in ν, and that of linear attention only like \
-1/ν. On the max task, whatever ν is, the others stay above a risk that is not zero, at small L close to one another. \
-Where the length is random, the normalised attentions (solid) are ahead of the element-wise ones (dashed) even \
-without a signal: they know the length. An open circle would mark an infimum that no finite k attains. Lines are \
-interpolated between the computed points, which figure2.csv holds with their errors; its column excess is the \
-distance to the Bayes risk.
+1/ν. On the max task the risk of the others does not tend to zero as ν grows, and at small L they are close to each \
+other. With random lengths, the normalised attentions (solid) have a lower risk than the element-wise ones (dashed) \
+even without a signal, because they adapt to the length. An open circle marks an infimum that no finite k attains. \
+Lines are interpolated between the computed points, which figure2.csv has with their errors; its column excess is the \
+gap to the Bayes risk.
 """
 
 ATTENTIONS = ("softmax", "softplus", "erf", "linear")
@@ -91,10 +91,10 @@ def plot(rows: Sequence[Row]) -> Figure:
             axes.add_line(marks("o", line(name).colour, limits, _AT, **_OPEN))
         axes.set(title=where(task, None, length), xlim=(0.0, max(row.nu for row in here)))
     for axes, shown in zip(panels[:, 0], TASKS.values(), strict=True):
-        axes.set(ylabel="least risk", yscale="log", ylim=shown)
+        axes.set(ylabel="lowest risk", yscale="log", ylim=shown)
         set_ticks(axes.yaxis, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
     for axes in panels[-1]:
-        axes.set_xlabel(r"signal $\nu$")
+        axes.set_xlabel(r"signal strength $\nu$")
     handles = [line(name).through() for name in drawn]
     if not all(row.attained for row in rows):
         handles.append(marks("o", INK, label="not attained", **_OPEN))

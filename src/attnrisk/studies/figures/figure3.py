@@ -39,17 +39,17 @@ from .style import (
 STEM = "figure3"
 
 CAPTION = """\
-Test risk after learning from N = αD sequences of L = 3 tokens, D to infinity, by minimising the empirical risk of \
-softmax and of linear attention, with the two ridges of least test risk that were found between 10⁻³ and 10³. \
-Horizontal lines are what each attention has with infinite data. Black is the Bayes optimum: with noiseless labels it \
-jumps at α = 1. In the shaded hard phase message passing, the best fast algorithm known, stays on the grey line. \
-Softmax wins once there are data enough, but the two curves cross: with few data linear attention is as good or \
-slightly better, as figure3.csv tells with its errors. Bars are one standard error. A point is white inside where \
-replica symmetry fails, so that its risk is an approximation. Squares are experiments: the empirical risk \
-minimised on drawn datasets, with the ridges of the theory, mean and standard deviation over a few datasets, the size \
-of which stands in the legend. A cross marks a point that did not converge. Ridges are tuned until the slope of the \
-risk in log r is below its standard error, so that those in figure3.csv are rough where the risk is flat. Lines are \
-interpolated between the points.
+Test risk after training on N = αD sequences of L = 3 tokens, in the limit of infinite D, by empirical risk \
+minimisation of softmax and of linear attention, with the best ridge penalties between 10⁻³ and 10³. Horizontal lines \
+show the lowest risk of each attention with infinite data. Black is the Bayes optimum: with noiseless labels it jumps \
+at α = 1. In the shaded hard phase message passing, the best known polynomial-time algorithm, stays on the grey line. \
+With enough data softmax has the lower risk, but the two curves cross: with few data linear attention is as good or \
+slightly better (errors are in figure3.csv). Error bars are one standard error. A point is hollow where replica \
+symmetry fails, so its risk is an approximation. Squares are simulations: empirical risk minimisation on drawn \
+datasets with the ridge penalties of the theory, mean and standard deviation over a few datasets, whose size is in \
+the legend. A cross marks a point that did not converge. Ridge penalties are tuned until the derivative of the risk \
+with respect to log r is below its standard error, so those in figure3.csv are rough where the risk is flat. Lines \
+are interpolated between the points.
 """
 
 ATTENTIONS = ("softmax", "linear")
@@ -58,7 +58,7 @@ REACHABLE = "reachable"
 
 _LIMITS: dict[str, Any] = {"softmax": "dashed", "linear": "dotted"}
 _OPTIMUM = Line("Bayes optimum", INK, "solid", 1.2)
-_REACHED = Line("reachable, where below it is hard", GREY, "solid", 1.2)
+_REACHED = Line("message passing, in the hard phase", GREY, "solid", 1.2)
 _SQUARE: dict[str, Any] = {"markersize": 5.0, "markeredgecolor": "white", "zorder": 4}
 _SURE = 3.0  # standard errors by which the optimum is out of reach
 
@@ -209,7 +209,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         *(_limit(name).through() for name in ATTENTIONS),
         _OPTIMUM.through(),
         _REACHED.through(),
-        *(marks("s", GREY, label=rf"experiment, $\sqrt{{ND}} = {n}$", **_SQUARE) for n in sizes),
+        *(marks("s", GREY, label=rf"simulation, $\sqrt{{ND}} = {n}$", **_SQUARE) for n in sizes),
     ]
     add_legend(figure, handles, 3, rows)
     return figure

@@ -18,15 +18,15 @@ from .style import GREY, INK, WIDTH, Line, line, marks, where
 STEM = "figure4"
 
 CAPTION = """\
-Where gradient flow of the population risk ends, for softmax and for linear attention with L = 10 tokens, against \
-the signal ν: the overlaps m_kv, m_vk, m_vv of the learned k, v with the hidden k*, v*, and the residuals R_kk, \
-R_kv, R_vv, what k and v have outside the span of k* and v*. Each point is 20 runs, the same starts at every point, \
-with components of standard deviation η = 0.1. Lines are means over the runs, bands reach from the lowest run to the \
-highest; the grey bar is the range of the starts. Every run ends in the well-matched minimum, k along k* and v along \
-v*: only m_vv (and m_kk, which is in figure4.csv) is left, and the bands have no visible width. Signs are as they \
-come out of the flow, none is turned: the risk is the same when m_kv, m_vk and R_kv change sign together, and no \
-other sign is free. A cross would mark a point where a run had not come to rest; such runs are counted in the column \
-unconverged of figure4.csv, and are part of the mean and of the band.
+End points of gradient flow of the population risk, for softmax and linear attention with L = 10 tokens, against the \
+signal strength ν: the overlaps m_kv, m_vk, m_vv of the learned k, v with the hidden k*, v*, and the residuals R_kk, \
+R_kv, R_vv, the components of k and v outside the span of k* and v*. Each point is 20 runs, with the same initial \
+vectors at every point, whose components have standard deviation η = 0.1. Lines are means over the runs; bands show \
+the range of all runs; the grey bar is the range of the initial values. Every run ends in the global minimum, k along \
+k* and v along v*: only m_vv (and m_kk, which is in figure4.csv) is nonzero, and the bands have no visible width. \
+Signs are not adjusted: the risk is invariant when m_kv, m_vk and R_kv change sign together, and under no other sign \
+change. A cross marks a point where a run did not converge; such runs are counted in the column unconverged of \
+figure4.csv, and are included in the mean and the band.
 """
 
 ATTENTIONS = ("softmax", "linear")
@@ -41,7 +41,7 @@ SHOWN = {
 }
 TASKS = ("spiked", "max")
 RUNS, SIZE = 20, 0.1
-_UNCONVERGED = "unconverged runs"
+_UNCONVERGED = "runs not converged"
 _WIDTHS = {"softmax": 2.4, "linear": 1.2}
 _STARTS = Line("starts, lowest to highest", GREY, "solid", 3.0)  # a bar, left of all signals
 
@@ -135,7 +135,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         axes.locator_params(axis="y", nbins=5)
         axes.set(title=where(task, None, LENGTH), ylabel=SHOWN[name])
     for axes in panels[-1]:
-        axes.set_xlabel(r"signal $\nu$")
+        axes.set_xlabel(r"signal strength $\nu$")
     handles = [*(_line(name).through() for name in ATTENTIONS), _STARTS.through()]
     if any(row.unconverged for row in rows):
         handles.append(marks("x", INK, label=_UNCONVERGED))

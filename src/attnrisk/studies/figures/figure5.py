@@ -18,14 +18,14 @@ from .style import INK, WIDTH, Line, draw_curve, line, where
 STEM = "figure5"
 
 CAPTION = """\
-Risk of four attentions against the signal ν, with L = 10 tokens, at the well-matched minimum (solid), where k is \
-along k* and v along v*, and where gradient flow ends that starts from swapped roles, k = v* and v = k* (dashed). A \
-dot is a minimum, which the eigenvalues of the Hessian certify: a flow that comes near does not leave it, though \
-there is a better one. Open circles are limits that no finite k attains: there k grows along v* while v shrinks \
-along k*, and linear attention becomes the sum over tokens of the product of both teacher fields, whose risk is 1 − \
-ν/(L + ν) on the spiked task. A triangle is a flow that escapes to the well-matched minimum, a diamond a saddle, a \
-cross a flow that was still moving when it was stopped; the dashed line is interrupted where there is nothing to \
-connect. figure5.csv holds the points with their errors, overlaps and lowest eigenvalue.
+Risk of four attentions against the signal strength ν, with L = 10 tokens, at the global minimum with k along k* and \
+v along v* (solid), and at the end point of gradient flow from exchanged roles, k = v* and v = k* (dashed). A dot is \
+a local minimum, confirmed by the eigenvalues of the Hessian: gradient flow does not leave it although a lower \
+minimum exists. Open circles are limits that no finite k attains: there k grows along v* while v shrinks along k*, \
+and linear attention becomes the sum over tokens of the product of both teacher fields, whose risk is 1 − ν/(L + ν) \
+on the spiked task. A triangle marks a flow that escapes to the global minimum, a diamond a saddle, a cross a flow \
+that did not converge; the dashed line is interrupted where there is no point. figure5.csv has the points with their \
+errors, overlaps and lowest eigenvalue.
 """
 
 ATTENTIONS = ("softmax", "softplus", "erf", "linear")
@@ -48,8 +48,8 @@ _MARKS = {
     "not attained": ("o", False, "not attained"),
     "saddle": ("D", False, "saddle"),
     "flat": ("s", False, "flat"),
-    "not stationary": ("x", False, "unconverged"),
-    ESCAPED: ("v", True, "escapes to the well-matched"),
+    "not stationary": ("x", False, "not converged"),
+    ESCAPED: ("v", True, "escapes to the global minimum"),
 }
 
 
@@ -109,7 +109,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
     for axes, task in zip(panels, tasks, strict=True):
         _draw_panel(axes, [row for row in rows if row.task == task])
-        axes.set(title=where(task, None, LENGTH), xlabel=r"signal $\nu$")
+        axes.set(title=where(task, None, LENGTH), xlabel=r"signal strength $\nu$")
     panels[0].set(ylabel="risk", ylim=(None, 1.02))
     named = {row.attention for row in rows}
     seen = {row.kind for row in rows if row.point == MIS}

@@ -16,12 +16,12 @@ from .style import INK, WIDTH, has_converged, marks, where
 STEM = "figure6"
 
 CAPTION = """\
-Test risk after learning from N = αD sequences of L = 3 tokens, D to infinity, over the plane of the two ridges, for \
-softmax (above) and linear attention (below), on the spiked task with ν = 2. The star is where the tuning of figure 3 \
-ends, which follows the derivative of the risk through the fixed point. Hatched: replica symmetry fails, so that the \
-risk is an approximation. A cross marks a point of the grid whose fixed point was not found. Contours are drawn \
-between the points of the grid, which figure6.csv holds with their errors. Risks above 1.2, worse than no answer at \
-all, share one colour.
+Test risk after training on N = αD sequences of L = 3 tokens, in the limit of infinite D, as a function of the two \
+ridge penalties, for softmax (top) and linear attention (bottom), on the spiked task with ν = 2. The star marks the \
+tuned penalties of figure 3, found by following the derivative of the risk through the fixed point. Hatched: replica \
+symmetry fails, so the risk is an approximation. A cross marks a grid point whose fixed point was not found. Contours \
+are interpolated between the grid points, which figure6.csv has with their errors. Risks above 1.2, worse than \
+predicting zero, have the same colour.
 """
 
 TASK, NU, LENGTH = "spiked", 2.0, "3"
@@ -108,11 +108,11 @@ def plot(rows: Sequence[Row]) -> Figure:
             here = [row for row in rows if (row.attention, row.alpha) == (name, alpha)]
             colours = _draw_panel(axes, here)
             axes.set_title(rf"{name}, $\alpha = {alpha:g}$" + "\n" + where("", NU, LENGTH))
-        line[0].set_ylabel(r"ridge on $v$, $r_v$")
+        line[0].set_ylabel(r"ridge penalty on $v$, $r_v$")
     for axes in panels[-1]:
-        axes.set_xlabel(r"ridge on $k$, $r_k$")
+        axes.set_xlabel(r"ridge penalty on $k$, $r_k$")
     figure.colorbar(colours, ax=panels, label="test risk", pad=0.015, ticks=_LEVELS[::4])
-    handles: list[Any] = [marks("*", "white", label="tuned ridges", **_STAR)]
+    handles: list[Any] = [marks("*", "white", label="tuned penalties", **_STAR)]
     if any(row.warning for row in rows):
         handles.append(Patch(facecolor="none", hatch="////", label="replica symmetry fails"))
     if not all(map(has_converged, rows)):

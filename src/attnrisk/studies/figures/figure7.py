@@ -15,13 +15,13 @@ from .style import WIDTH, add_legend, draw_curve, has_converged, line, set_ticks
 STEM = "figure7"
 
 CAPTION = """\
-Test risk after learning from N = αD sequences, D to infinity, with the two ridges of least test risk, for the \
-attentions of the catalogue that heed the scale of their scores, on the spiked task with ν = 5, with L = 3 and L = 10 \
-tokens. Black is the Bayes optimum, which jumps at α = 1. Solid lines are normalised kernels, dashed ones act on each \
-token alone, dotted ones are neither. Points are white inside where the risk is an approximation: replica symmetry \
-fails, or the samples have their minimum at a kink of the attention. A cross marks a point that did not converge, and \
-no line goes through it. Biases are not learned: erf and sigmoid have theirs at zero. figure7.csv holds errors, ridges \
-and what is approximate.
+Test risk after training on N = αD sequences, in the limit of infinite D, with the best ridge penalties, for the \
+attentions of the catalogue that are not scale-invariant, on the spiked task with ν = 5, with L = 3 and L = 10 \
+tokens. Black is the Bayes optimum, which jumps at α = 1. Solid lines are normalised kernels, dashed lines \
+element-wise attentions, dotted lines general ones. Points are hollow where the risk is an approximation: replica \
+symmetry fails, or the minimum of the samples is at a kink of the attention. A cross marks a point that did not \
+converge, and is not connected. Biases are not learned: those of erf and sigmoid are zero. figure7.csv has errors, \
+ridge penalties and the reasons for approximations.
 """
 
 TASK, NU = "spiked", 5.0

@@ -22,12 +22,12 @@ STEM = "flow"
 
 CAPTION = """\
 Two runs of gradient flow for softmax attention with infinite data, on the spiked task with ν = 2 and L = 10 tokens; \
-time is on a logarithmic scale. Top: the risk, and the Bayes risk (grey). Bottom: the overlaps of k and v with the \
-hidden k* and v*. From small random vectors (left; components of standard deviation 0.1) v finds v* first, then k \
-grows along k*, and the risk falls to that of Bayes. From vectors that have swapped their roles (right; k = v*, v = \
-k*) the flow comes to rest in the mismatched minimum, at a risk that is hardly better than that of predicting zero, \
-which is 1. A dot is where a run came to rest; a cross would be where it had not when its time was over. flow.csv \
-holds both paths, with the residuals and the norm of the gradient.
+the time axis is logarithmic. Top: the risk, and the Bayes risk (grey). Bottom: the overlaps of k and v with the \
+hidden k* and v*. From small random vectors (left; components of standard deviation 0.1) v aligns with v* first, then \
+k grows along k*, and the risk decreases to the Bayes risk. From exchanged roles (right; k = v*, v = k*) the flow \
+converges to the mismatched minimum, whose risk is only slightly below that of predicting zero, which is 1. A dot \
+marks convergence; a cross marks a run that did not converge in time. flow.csv has both paths, with the residuals and \
+the norm of the gradient.
 """
 
 NU, LENGTH = 2.0, 10

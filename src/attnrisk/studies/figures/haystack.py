@@ -17,27 +17,27 @@ from .style import BAYES_LINE, GREY, Line, draw_curve, line
 STEM = "haystack"
 
 CAPTION = """\
-Least population risk on the spiked task against the number of tokens L, from 2 to a million, when the signal grows \
-with the logarithm of L: ν = c log L. One token is the needle; a risk of 0 means that it is found, a risk of 1 that \
-nothing is learned from the sequence. Top: attentions as they are usually written; only erf and sigmoid have a bias. \
-Bottom: each with its best bias, a number added to all scores. It makes no difference to softmax and linear attention. \
-For c < 2 (left) the needle is lost in a long sequence even by the predictor that knows the law of the data (Bayes, \
-black). For c > 2 (right) it is found by attentions that can make the weight of an ordinary token smaller than the \
-needle's by a factor larger than L. There are two ways. Exponential: where a kernel falls exponentially at one end, a \
-large bias turns it into softmax, which has the Bayes risk. Threshold: the weight vanishes below a score, and the bias \
-puts that score above the ordinary tokens. Without a bias softplus, elu+1 and ReLU can do neither. Taylor-2 and linear \
-attention, which grow like one power of the score on both sides, lose the needle with any bias. At c = 2 (middle) the \
-risk of those that find it for c > 2 stays near 1/2. The grey line is the best that any \
-element-wise attention can do; its distance from the black one is what normalisation is worth. Solid lines are \
-normalised kernels, dashed ones act on each token alone; curves that coincide are drawn inside one another. Where the \
-column attained of haystack.csv is false the least risk is a limit, as the keys or the bias grow without bound. Lines \
+Lowest population risk on the spiked task against the number of tokens L, from 2 to a million, with a signal strength \
+that grows with the logarithm of L: ν = c log L. One token is the needle; risk 0 means that it is found, risk 1 that \
+the prediction is no better than zero. Top: attentions as they are usually written; only erf and sigmoid have a bias. \
+Bottom: each with its best bias, a constant added to all scores; it has no effect on softmax and linear attention. \
+For c < 2 (left) no predictor finds the needle in a long sequence, not even the Bayes-optimal one (black). For c > 2 \
+(right) it is found by attentions that can make the average weight of an irrelevant token less than 1/L of the \
+needle's weight. There are two ways. Exponential: if a kernel falls exponentially at one end, a large bias turns it \
+into softmax, which attains the Bayes risk. Threshold: the weight vanishes below some score, and the bias places that \
+score above the irrelevant tokens. Without a bias softplus, elu+1 and ReLU can do neither. Taylor-2 and linear \
+attention, which grow like the same power of the score on both sides, do not find the needle with any bias. At c = 2 \
+(middle) attentions that find it for c > 2 level off near risk 1/2. The grey line is the lowest risk of any \
+element-wise attention; its distance from the black line is the benefit of normalisation. Solid lines are normalised \
+kernels, dashed lines element-wise attentions; curves that coincide are drawn inside one another. Where the column \
+attained of haystack.csv is false, the lowest risk is a limit, as the norm of the keys or the bias diverges. Lines \
 are interpolated between the computed points.
 """
 
 _TITLE = "Which attention finds one token among a million?"
-_SUBTITLE = r"The least risk of each attention, with infinite data, when the signal $\nu$ grows like $\log L$"
+_SUBTITLE = r"Lowest risk of each attention with infinite data; the signal strength $\nu$ grows like $\log L$"
 _SOFT = "#555555"  # for words beside the data
-SIGNALS = {1: "too faint for anyone", 2: "on the edge", 4: "clear, but not for all"}
+SIGNALS = {1: "below threshold", 2: "at threshold", 4: "above threshold"}
 
 
 class _Strip(NamedTuple):
@@ -61,13 +61,13 @@ class _Strip(NamedTuple):
 
 
 _WITHOUT = _Strip(
-    "Without a bias (but for erf and sigmoid)",
+    "Without a bias (except erf and sigmoid)",
     neither=("linear", "softplus", "elu+1", "relu", "elementwise-relu", "taylor-2", "relu2"),
     thresholds=("erf", "sigmoid"),
     exponential=("softmax", "softmax-1"),
     widths={"softplus": 3.4, "elu+1": 2.2, "relu": 0.9, "erf": 3.0, "sigmoid": 1.7}
     | {"softmax": 4.6, "softmax-1": 2.6},
-    lost="all others lose it",
+    lost="all others fail",
     found="softmax, erf, sigmoid\nfind it",
 )
 _WITH = _Strip(
@@ -77,7 +77,7 @@ _WITH = _Strip(
     exponential=("softmax", "softmax-1", "softplus", "elu+1"),
     widths={"erf": 3.0, "sigmoid": 1.7}
     | {"softmax": 6.0, "softmax-1": 4.4, "softplus": 3.0, "elu+1": 1.8},
-    lost="one power on\nboth sides: lost",
+    lost="same power on\nboth sides: fail",
     found="exponential tails and\nthresholds find it",
 )
 _STRIPS = {DEFAULT_BIAS: _WITHOUT, FREE_BIAS: _WITH}
@@ -149,7 +149,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     for axes in panels[-1]:
         axes.set_xlabel("tokens $L$")
     for axes in panels[:, 0]:
-        axes.set_ylabel("least risk")
+        axes.set_ylabel("lowest risk")
     panels[0, 0].set(xscale="log", xlim=(2, 10**6), ylim=(-0.02, 1.04))
     panels[0, 0].minorticks_off()
     return figure
@@ -183,9 +183,9 @@ def _annotate(panels: Sequence[Axes], strip: _Strip) -> None:
     """What to see in each panel."""
     small: dict[str, Any] = {"fontsize": 7.0, "color": _SOFT}
     panels[0].text(0.0, 1.03, strip.heading, transform=panels[0].transAxes, fontweight="bold")
-    panels[0].text(2.3, 0.985, "needle lost", va="top", **small)
+    panels[0].text(2.3, 0.985, "needle not found", va="top", **small)
     panels[0].text(2.3, 0.0, "needle found", va="bottom", **small)
-    panels[0].text(9e5, 0.79, "even Bayes\nloses it, slowly", va="top", ha="right", **small)
+    panels[0].text(9e5, 0.79, "even Bayes\nfails, slowly", va="top", ha="right", **small)
     panels[1].text(1.5e2, 0.40, "Bayes: near 1/2", va="top", **small)
     panels[2].text(9e5, 0.76, strip.lost, va="top", ha="right", **small)
     panels[2].text(9e5, 0.20, strip.found, va="bottom", ha="right", **small)

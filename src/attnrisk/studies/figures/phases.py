@@ -13,10 +13,11 @@ from .style import GREY, INK, SHADE, WIDTH, Line, smooth, where
 STEM = "phases"
 
 CAPTION = """\
-What can be learned from N = αD sequences without label noise, D to infinity, against the strength ν of the signal, \
-for L = 3 tokens. Left of the black line v* cannot be found. Right of it the optimum knows v* exactly, but in the \
-shaded hard phase message passing, the best fast algorithm known, does not: it finds v* only right of the grey line. \
-Dots are computed, each to one percent; phases.csv holds them with their errors.
+Phase diagram of learning from N = αD sequences without label noise, in the limit of infinite D, against the signal \
+strength ν, for L = 3 tokens. Left of the black line v* cannot be recovered. Right of it the optimum recovers v* \
+exactly, but in the shaded hard phase message passing, the best known polynomial-time algorithm, does not: it \
+recovers v* only right of the grey line. Dots are computed, each to one percent; phases.csv has them with their \
+errors.
 """
 
 TASKS = ("spiked", "max")
@@ -27,8 +28,8 @@ _Grid = dict[str, tuple[float, ...]]
 _NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "max": (0.5, 1.0, 2.0, 3.0, 5.0)}
 _QUICK_NU: _Grid = _NU | {"max": ()}
 _LINES = (
-    Line("the optimum finds $v^*$", INK, "solid", 1.5),
-    Line("message passing finds $v^*$", GREY, "solid", 1.5),
+    Line("optimum recovers $v^*$", INK, "solid", 1.5),
+    Line("message passing recovers $v^*$", GREY, "solid", 1.5),
 )
 
 
@@ -55,7 +56,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     for axes, task in zip(panels, tasks, strict=True):
         _draw_panel(axes, sorted((r for r in rows if r.task == task), key=lambda row: row.nu))
         axes.set(title=where(task, None, LENGTH), xlabel=r"samples per dimension $\alpha$")
-        axes.set_ylabel(r"signal $\nu$")
+        axes.set_ylabel(r"signal strength $\nu$")
     panels[0].set_xlim(0.9, None)
     handles = [*(line.through() for line in _LINES), Patch(color=SHADE, label="hard phase")]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)

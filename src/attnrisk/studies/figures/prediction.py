@@ -18,12 +18,12 @@ from .style import INK, WIDTH
 STEM = "prediction"
 
 CAPTION = """\
-Test accuracy of trained models against the exact gap to Bayes of their attention, on the spiked task with as many \
-tokens as the sequences have and ν = 4 log L: with a bias of the score that is tuned (left), as in the trained \
-models, and without (right). The smallest width of figure 1; dots are means over seeds, lines reach from the worst \
-seed to the best one. Gaps below 1e-5 are drawn there. Above each panel, Spearman's rank correlation and, in brackets, \
-the middle 95 % of it when attentions and seeds are drawn again with replacement; it is −1 if the gap alone decides. \
-Recurrences have no gap in this theory and are left out. prediction.csv has all numbers, other widths too.
+Test accuracy of trained models against the exact gap to the Bayes risk of their attention, on the spiked task with \
+as many tokens as the sequences have and ν = 4 log L: with an optimised bias of the score (left), as in the trained \
+models, and without a bias (right). The smallest width of figure 1; dots are means over seeds, lines show the range \
+over seeds. Gaps below 1e-5 are drawn at 1e-5. Above each panel: Spearman's rank correlation and, in brackets, its 95 \
+% bootstrap interval over attentions and seeds; it is −1 if the gap alone determines the order. Recurrences have no \
+gap in this theory and are left out. prediction.csv has all numbers, also for other widths.
 """
 
 _SMALLEST = 1e-5  # gap that is drawn; smaller ones are zero within the errors of an infimum
