@@ -14,10 +14,21 @@ FUNCTIONS = sorted(
     name for name, found in PUBLIC.items() if inspect.isfunction(found) and name not in VERDICTS
 )
 WITH_EXAMPLES = sorted(name for name, found in PUBLIC.items() if ">>>" in (found.__doc__ or ""))
-# Compilation of fixed points takes 10 s and more.
+# Compilation takes seconds.
 SLOW = {
-    *("basins", "erm_asymptotics", "judge", "largest_step", "league", "online_sgd"),
-    *("optimal_thresholds", "tuned_erm_asymptotics"),
+    *(
+        "Heads",
+        "WeightedSLR",
+        "basins",
+        "certify",
+        "erm_asymptotics",
+        "fit_amp",
+        "fit_erm",
+        "fit_sgd",
+    ),
+    *("gradient_flow", "largest_step", "measure_risk", "mismatched_minimum", "online_sgd"),
+    *("optimal_asymptotics", "optimal_thresholds", "projected_descent", "state_evolution"),
+    *("stochastic_projected_descent", "tuned_erm_asymptotics"),
 }
 
 

@@ -59,11 +59,13 @@ def erm_asymptotics(
     point with the lowest objective.
 
     Args:
-        task: `SpikedSLR` with spread 1, or `MaxSLR`, with up to 32 tokens. attention: The attention; its bias is fixed.
-        alpha: Number of sequences per dimension, `α = N/D > 0`. ridge: Ridge penalties on `k` and `v`. seed: Seed of
-        the Sobol points. log2_points: Averages use `2^log2_points` points in each of 16 randomisations. If the
-        equations visit each of the
-            `L` locations of a sequence, this counts sequences and locations together.
+        task: `SpikedSLR` with spread 1, or `MaxSLR`, with up to 32 tokens.
+        attention: The attention; its bias is fixed.
+        alpha: Number of sequences per dimension, `α = N/D > 0`.
+        ridge: Ridge penalties on `k` and `v`.
+        seed: Seed of the Sobol points.
+        log2_points: Averages use `2^log2_points` points in each of 16 randomisations. If the equations visit each of
+            the `L` locations of a sequence, this counts sequences and locations together.
 
     Returns:
         An `ERMAsymptotics`: `test_risk`, `train_error`, the order parameters, `result`, `warning` and `rivals`.

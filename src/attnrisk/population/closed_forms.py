@@ -168,7 +168,7 @@ def elementwise_floor(task: AbstractTask) -> Estimate:
 
     Examples:
         >>> print(f"{ar.elementwise_floor(ar.SpikedSLR(nu=5.0, length=10)):.6f}")
-        0.457331
+        0.457319
     """
     _check_spread(task)
     floors: dict[Any, Any] = {AbstractPlanted: _planted_floor, AbstractSelected: _selected_floor}

@@ -104,7 +104,7 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
     Examples:
         >>> best = ar.population_minimum(ar.SpikedSLR(nu=5.0, length=10), ar.Erf(free_bias=True))
         >>> print(f"{best.risk:.6f} at k = {best.overlaps.m_kk:.3f} k*, bias {best.bias:.3f}, {best.result}")
-        0.457644 at k = 0.916 k*, bias -1.911, converged
+        0.457644 at k = 0.916 k*, bias -1.930, converged
     """
     if isinstance(attention, AbstractHeads) or isinstance(task, FeatureSLR):
         check_problem(task, attention, known=True)

@@ -68,7 +68,7 @@ def population_risk(
         >>> task = ar.SpikedSLR(nu=5.0, length=10)
         >>> overlaps = ar.Overlaps(m_kk=1.0, m_vv=0.5, q_kk=2.0, q_vv=0.5)
         >>> print(f"{ar.population_risk(task, ar.Softmax(), overlaps):.6f}")
-        0.836155
+        0.804311
     """
     tabulated = steepest(task, attention, aligned=False) < math.inf
     check_problem(task, attention, known=tabulated)

@@ -436,7 +436,7 @@ class MaxSLR(AbstractSelected):
 
     Examples:
         >>> print(f"{ar.bayes_risk(ar.MaxSLR(nu=2.0, length=10)):.6f}")
-        0.574073
+        0.609880
     """
 
     name: ClassVar[str] = "max"
