@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,3 +118,49 @@ def test_every_command_is_listed() -> None:
 def test_images_are_small() -> None:
     for image in (DOCS / "images").iterdir():
         assert image.stat().st_size < LARGEST_IMAGE, image.name
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("there is no chromium on this machine")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("system", "scheme"), [("light", "default"), ("dark", "slate")])
+def test_pages_fit_and_follow_the_system(
+    width: int, system: str, scheme: str, site: Path, browser: Any
+) -> None:
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=system, offline=True
+    )
+    page, complaints = context.new_page(), []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    for name in ("index", "softmax", "theory", "commands", "league", "api/index", "api/learning"):
+        page.goto((site / f"{name}.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert page.evaluate("document.body.dataset.mdColorScheme") == scheme
+    assert not complaints
+    context.close()
+
+
+def test_a_click_enlarges_a_figure(site: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((site / "softmax.html").as_uri())
+    small = page.locator("article p > img").first
+    before = small.bounding_box()["width"]
+    small.click()
+    assert page.locator("dialog.enlarged img").bounding_box()["width"] > 1.5 * before
+    page.keyboard.press("Escape")
+    assert not page.locator("dialog.enlarged").is_visible()
+    page.close()
