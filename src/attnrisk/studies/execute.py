@@ -40,24 +40,24 @@ _Question = TypeVar("_Question", bound=AbstractQuestion)
 
 
 class Backend(Protocol):
-    """Computes answers, in any order."""
+    """Computes results in any order."""
 
     def run(self, questions: Sequence[AbstractQuestion]) -> Iterator[list[Row]]:
-        """Rows of all questions, as they come."""
+        """Yield rows of all questions as they are computed."""
 
 
 class Threads:
-    """Threads of this process."""
+    """Compute in threads of this process."""
 
     def run(self, questions: Sequence[AbstractQuestion]) -> Iterator[list[Row]]:
-        """One question at a time; neighbours share no compiled code, so that no two threads compile the same."""
+        """One question at a time. Neighbours share no compiled code, so no two threads compile the same function."""
         jobs = [(batch, partial(answer, batch)) for batch in batches(questions, 1)]
         for _, rows in in_threads(jobs):
             yield rows
 
 
 class Workers:
-    """Local processes, or the workers of a Dask scheduler; started when first needed, ended with the context."""
+    """Compute in local processes or on the workers of a Dask scheduler; they start when first needed."""
 
     def __init__(self, scheduler: str | None = None, workers: int | None = None, factor: int = 1):
         self._where, self._factor = (scheduler, workers), factor
@@ -71,7 +71,7 @@ class Workers:
         self._opened.close()
 
     def run(self, questions: Sequence[AbstractQuestion]) -> Iterator[list[Row]]:
-        """In batches; a question that ends every worker which tries it is a failure."""
+        """Compute in batches; a question that kills every worker that tries it is recorded as failed."""
         tasks = batches(questions, factor=self._factor)
         if self._client is None:
             self._client = self._opened.enter_context(connected(*self._where, len(tasks)))
@@ -89,7 +89,7 @@ class Workers:
 
 
 def in_threads(jobs: Iterable[tuple[_L, Callable[[], _T]]]) -> Iterator[tuple[_L, _T]]:
-    """What the functions return, each with its label, as they finish."""
+    """Yield the results of the functions, each with its label, as they finish."""
     pool = ThreadPoolExecutor(_THREADS)
     try:
         labels = {pool.submit(job): label for label, job in jobs}
@@ -106,11 +106,11 @@ def execute(
     progress: Progress | None = None,
     retry: bool = False,
 ) -> Iterator[Row]:
-    """The rows of all questions: those in the store first, then the others as they are computed, which are stored.
+    """Yield the rows of all questions: first those in the store, then the others as they are computed and stored.
 
-    A question that raises gives a row that says so; with `retry`, such rows of the store are computed again.
-    `progress` is told the label of the last answer, how many there are, and of how many. The default backend is
-    threads. Stopped at any moment, a second call continues from the store.
+    A question that raises an exception gives a failed row; with `retry`, failed rows of the store are computed again.
+    `progress` is called with the label of the last result, the number of results and the total. The default backend
+    uses threads. An interrupted computation continues from the store.
     """
     asked = {question.address: question for question in questions}
     found = {} if store is None else store.find(asked)
@@ -138,7 +138,7 @@ def execute(
 
 
 class Session:
-    """A backend, a store and a progress display, shared by all that is asked; answers stay in memory too."""
+    """A backend, a store and a progress display, shared by several computations; results are also kept in memory."""
 
     def __init__(
         self,

@@ -40,12 +40,12 @@ CREATE TABLE IF NOT EXISTS answers (
 
 
 class StoreError(OSError):
-    """The store cannot be used, said in one line; what was written before stays."""
+    """The store cannot be used; rows written before are kept."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A point, its answer, and where it comes from; a `result` that is not `converged` says why."""
+    """A point, its result and its origin; a `result` that is not `converged` gives the reason."""
 
     address: str
     question: str
@@ -61,12 +61,12 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        """Whether there is no answer at all."""
+        """Whether the computation raised an exception."""
         return not self.outputs
 
     @property
     def answer(self) -> Any:
-        """The record, or the list of records, that the question was answered with."""
+        """The record, or list of records, of the result."""
         if "rows" in self.outputs:
             return self.outputs["rows"]
         return self.inputs | self.outputs | {"result": self.result, "converged": self.converged}
@@ -78,14 +78,14 @@ _ADD = f"INSERT INTO answers VALUES ({_MARKS}) ON CONFLICT (address) DO NOTHING"
 
 
 def default_place() -> Path:
-    """The platform's folder for data of this user."""
+    """Path of the default store, in the user's data folder."""
     from platformdirs import user_data_path
 
     return user_data_path("attnrisk", appauthor=False) / "answers.sqlite"
 
 
 class Store:
-    """The rows of one file, which is made where missing; close it, or use it as a context."""
+    """A SQLite file of results, created if missing; close it, or use it as a context manager."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -111,16 +111,16 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def check_writable(self) -> None:
-        """Complain where nothing can be added, without adding anything."""
+        """Raise an error if rows cannot be added, without adding any."""
         with self._in_words():
             self._file.execute("DELETE FROM answers WHERE 0")
 
     def add(self, rows: Iterable[Row]) -> int:
-        """Keep the rows, all or none; how many were new."""
+        """Add the rows, all or none; return the number of new rows."""
         listed = [_encoded(row) for row in rows]
         with self._in_words(), self._file:
             self._file.execute("BEGIN IMMEDIATE")
@@ -139,7 +139,7 @@ class Store:
         return {row.address: row for row in map(self._decoded, found)}
 
     def of_question(self, question: str, numerics: str) -> Iterator[Row]:
-        """All rows of one kind of question that these numerics have answered."""
+        """All rows of one kind of question computed by this version of the code."""
         asked = "SELECT * FROM answers WHERE question = ? AND numerics = ?"
         with self._in_words():
             found = self._file.execute(asked, (question, numerics)).fetchall()
@@ -160,7 +160,7 @@ class Store:
         return Row(**named | {"converged": bool(named["converged"])})
 
     def forget(self, addresses: Iterable[str]) -> None:
-        """Remove rows, so that their points are asked again."""
+        """Remove rows, so that their points are computed again."""
         with self._in_words(), self._file:
             self._file.execute("BEGIN IMMEDIATE")
             self._file.executemany(
@@ -168,7 +168,7 @@ class Store:
             )
 
     def numerics(self, question: str | None = None) -> dict[str, int]:
-        """How many rows each numerics has left, of one question or of all."""
+        """Number of rows of each version of the code, for one question or all."""
         which, given = ("", ()) if question is None else ("WHERE question = ?", (question,))
         with self._in_words():
             counts = f"SELECT numerics, count(*) FROM answers {which} GROUP BY numerics"

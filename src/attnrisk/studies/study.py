@@ -103,10 +103,11 @@ Wholes = tuple[int, ...]
 
 
 class Study(BaseModel):
-    """A question, and the values of every axis that it has; each axis is one value, a list, or a range.
+    """A quantity and a parameter grid on which it is evaluated.
 
-    An axis that the question does not have is refused, and so is any point that it cannot be asked at. Where `ridge_v`
-    is left out it equals `ridge_k` at every point.
+    Each keyword is an axis: one value, a list, or a range `{"from": 1, "to": 8, "points": 4, "spacing": "log"}`. Axes
+    that the question does not have, and invalid points, raise an error. If `ridge_v` is left out, it equals `ridge_k`
+    at every point.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -175,7 +176,7 @@ class Study(BaseModel):
 
     @property
     def axes(self) -> dict[str, tuple[Any, ...]]:
-        """The values of each axis along which the grid extends."""
+        """Values of each axis with more than one value."""
         named = {}
         for name, default in _axes_of(self.question).items():
             usual = _MAY_LACK.get(name) if default is MISSING else default
@@ -186,11 +187,11 @@ class Study(BaseModel):
 
     @property
     def numerics(self) -> str:
-        """The fingerprint of the code that answers."""
+        """Fingerprint of the code that computes the results."""
         return QUESTIONS[self.question](**next(iter(_grid(self.axes)))).numerics
 
     def has(self, row: Row) -> bool:
-        """Whether a row of the store answers one of the points."""
+        """Whether a row of the store belongs to one of the points."""
         given = row.inputs
         if not all(given.get(name) in values for name, values in self._values.items()):
             return False
@@ -204,7 +205,7 @@ class Study(BaseModel):
 
     @property
     def points(self) -> list[AbstractQuestion]:
-        """The questions at all points, the last axis fastest."""
+        """The questions at all points, last axis fastest."""
         return [QUESTIONS[self.question](**inputs) for inputs in _grid(self.axes)]
 
 
@@ -219,7 +220,14 @@ def _axes_of(question: str) -> dict[str, Any]:
 
 
 def read_study(path: str | Path) -> Study:
-    """The study that a TOML file describes."""
+    """Read a study from a TOML file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        A `Study`.
+    """
     try:
         given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

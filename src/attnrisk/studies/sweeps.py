@@ -22,7 +22,7 @@ _MISSING_VALUES: dict[type, Any] = {float: np.nan, str: "", bool: False}
 
 
 class Status(NamedTuple):
-    """How many points a study has, how many are answered, and how many of those failed or did not converge."""
+    """Counts of a study: points, computed ones, and those of them that failed or did not converge."""
 
     points: int
     done: int
@@ -31,23 +31,31 @@ class Status(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """Points not asked yet."""
+        """Number of points that have not been computed."""
         return self.points - self.done
 
 
 def status(study: Study, store: Store) -> Status:
-    """What the store holds of a study."""
+    """Count the computed points of a study.
+
+    Args:
+        study: The study.
+        store: The store of results.
+
+    Returns:
+        The counts, a `Status`.
+    """
     return _counted(Status(len(study), 0, 0, 0), rows_of(study, store).values())
 
 
 def rows_of(study: Study, store: Store) -> dict[str, Row]:
-    """The rows of the study that are in the store, by address; takes as long as the store is large, not the study."""
+    """Rows of the study in the store, by address; the time is proportional to the size of the store."""
     rows = store.of_question(study.question, study.numerics)
     return {row.address: row for row in rows if study.has(row)}
 
 
 def retry(study: Study, store: Store) -> None:
-    """Forget the points that failed, so that a sweep asks them again."""
+    """Remove failed points from the store, so that a sweep computes them again."""
     store.forget(address for address, row in rows_of(study, store).items() if row.failed)
 
 
@@ -59,10 +67,17 @@ def sweep(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Status:
-    """Ask every point that has no answer yet, on `workers` local processes or on the cluster of a Dask `scheduler`.
+    """Compute every missing point of a study; an interrupted sweep resumes where it stopped.
 
-    `progress` is told how many failed or did not converge, how many are done, and of how many. Stopped at any moment, a
-    sweep continues where it was.
+    Args:
+        study: The study.
+        store: The store of results.
+        scheduler: Address of a Dask scheduler, such as `tcp://host:8786`, whose workers compute.
+        workers: Number of local processes; by default one per core.
+        progress: A function that is called with a text (failures), the number of computed points and the total.
+
+    Returns:
+        The counts after the sweep, a `Status`.
     """
     found = rows_of(study, store)
     now = _counted(Status(len(study), 0, 0, 0), found.values())
@@ -95,9 +110,17 @@ def _counted(before: Status, rows: Iterable[Row]) -> Status:
 
 
 def dataset(study: Study, store: Store) -> "xr.Dataset":
-    """Every output on the grid of the study, with `result` and `converged` beside them.
+    """The results of a study as an xarray dataset.
 
-    Where a point is missing or failed, `result` says so, `converged` is false, and there is no number (NaN).
+    For points that are missing or failed, `result` says so, `converged` is false and values are NaN.
+
+    Args:
+        study: The study.
+        store: The store of results.
+
+    Returns:
+        An `xarray.Dataset` with one dimension per axis; every output has its error next to it, and `result` and
+        `converged`.
     """
     import xarray as xr
 
@@ -132,12 +155,12 @@ def _column(rows: list[Row | None], name: str) -> np.ndarray:
 
 
 def write_nc(study: Study, store: Store, path: Path) -> None:
-    """The dataset as NetCDF."""
+    """Write the dataset as NetCDF."""
     dataset(study, store).to_netcdf(path, engine="scipy")
 
 
 def write_csv(study: Study, store: Store, path: Path) -> None:
-    """One line per point, missing ones too, with all digits of every number."""
+    """Write one line per point, including missing ones, with all digits."""
     found = rows_of(study, store)
     rows = [found.get(point.address) for point in study.points]
     outputs = _outputs(rows)
@@ -161,7 +184,14 @@ FORMATS: dict[str, Callable[[Study, Store, Path], None]] = {"csv": write_csv, "n
 
 
 def export(study: Study, store: Store, path: str | Path, form: str) -> None:
-    """Write a file of this form; one of that name is replaced when the new one is whole."""
+    """Write the results of a study to a file, which is replaced only when the new one is complete.
+
+    Args:
+        study: The study.
+        store: The store of results.
+        path: The file.
+        form: `"csv"` or `"nc"` (NetCDF).
+    """
     write = FORMATS[one_of("export", form, FORMATS)]
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")

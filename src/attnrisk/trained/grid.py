@@ -47,7 +47,7 @@ _LONG_RECALL_WIDTHS = (16, 32, 64)
 
 
 def figure1_models(quick: bool) -> list[Model]:
-    """All models of figure 1, the small ones first."""
+    """All models of figure 1, small ones first."""
     widths, attentions = (_QUICK_WIDTHS, _QUICK_ATTENTIONS) if quick else (_WIDTHS, ATTENTIONS)
     tasks = *RETRIEVAL, LANGUAGE
     return [figure1_model(quick, *each) for each in product(widths, tasks, attentions)]
@@ -62,7 +62,7 @@ def figure1_model(quick: bool, width: int, task: str, attention: str) -> Model:
 
 
 def zoology_models(steps: int) -> list[Model]:
-    """The settings of Arora et al. with the best of four learning rates; those of interest first."""
+    """The settings of Arora et al. with the best of four learning rates, most relevant first."""
     lengths = [length for length, _ in ZOOLOGY_SIZES]
     return [
         {
@@ -87,7 +87,7 @@ def long_recall_models() -> list[Model]:
 
 
 def setting_of(model: Model) -> Setting:
-    """What the trainings of a model share."""
+    """Settings shared by the training runs of a model."""
     sizes = {name: model.get(name) for name in ("length", "pairs", "vocabulary")}
     shape = {
         name: model[name] for name in ("width", "layers", "steps", "precision") if name in model
@@ -97,9 +97,9 @@ def setting_of(model: Model) -> Setting:
 
 
 def train_grid(model: Model, watch: Watch | None = None) -> list[dict[str, Any]]:
-    """A record for each pair of a learning rate and a seed, all trained at once.
+    """Train all pairs of a learning rate and a seed together; one record for each.
 
-    `best_accuracy` is that of the Bayes predictor, where it is known.
+    `best_accuracy` is that of the Bayes predictor, if it is known.
     """
     setting = setting_of(model)
     copies = [Copy(rate, seed) for rate in model["learning_rates"] for seed in model["seeds"]]

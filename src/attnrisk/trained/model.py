@@ -53,7 +53,7 @@ def normalise(x: Array, gain: Array | None = None) -> Array:
 
 
 def rotate(x: Float[Array, "count length heads size"]) -> Array:
-    """Rotary positions: each pair of components turns with the position, at a speed of its own."""
+    """Rotary position embeddings: each pair of components is rotated by an angle proportional to the position."""
     length, _, size = x.shape[1:]
     half = size // 2
     speeds = _ROTARY_BASE ** (-jnp.arange(half, dtype=jnp.float32) / half)
@@ -67,7 +67,7 @@ def rotate(x: Float[Array, "count length heads size"]) -> Array:
 def causal_weights(
     attention: AbstractAttention, scores: Float[Array, "count heads length length"]
 ) -> Array:
-    """The weights that each position gives to those up to itself: `attention` of each causal prefix, in float32."""
+    """Weights of each position for all positions up to itself: `attention` of each causal prefix, in float32."""
     order = jnp.arange(scores.shape[-1])
     prefixes = order[:, None] >= order
     rows = jax.vmap(attention)
@@ -82,11 +82,10 @@ def _matrix(key: Array, rows: int, columns: int, scale: float = 1.0) -> Array:
 class Mixing(eqx.Module):
     """Queries, keys and values, each with a short causal convolution, and an attention or a recurrence on them.
 
-    The score of an attention is `q·k/√size + bias`, with a learned bias per head, without which only some attentions
-    could shift their scores.
-    Element-wise weights are multiplied by `1/√length`, so that a sum of `length` values begins at the size of one; it
-    is a constant which the values absorb. Outputs of a recurrence have an RMS norm, as they have no other
-    normalisation. The gates of one are `f = low + (1 - low) σ(gate)`, its keys are `1 - f`.
+    The score of an attention is `q·k/√size + bias`, with a learned bias per head; without it only some attentions could
+    shift their scores. Element-wise weights are multiplied by `1/√length`, so that a sum of `length` values initially
+    has the size of one value; the values absorb this constant. Outputs of a recurrence have an RMS norm, because they
+    have no other normalisation. Its gates are `f = low + (1 - low) σ(gate)`, its keys `1 - f`.
     """
 
     projections: Float[Array, "width three_width"]
@@ -152,7 +151,7 @@ class Mixing(eqx.Module):
 
 
 class Block(eqx.Module):
-    """Norm and mixing, then norm and a perceptron with one hidden layer, each added to its input."""
+    """Pre-norm mixing layer, then a pre-norm MLP with one hidden layer, both with residual connections."""
 
     norms: Float[Array, "2 width"]
     mixing: Mixing
@@ -175,8 +174,8 @@ class Block(eqx.Module):
 class Decoder(eqx.Module):
     """Token embedding, `layers` blocks, and logits from the same embedding.
 
-    Parameters are float32; `precision` is that of the activations. Tokens are looked up by a matrix product, whose
-    derivative, unlike that of an index, is summed in the same order each time on a GPU too.
+    Parameters are float32; `precision` is that of the activations. Tokens are embedded by a matrix product, whose
+    derivative is deterministic on a GPU, unlike that of an index.
     """
 
     embedding: Float[Array, "tokens width"]
@@ -221,5 +220,5 @@ class Decoder(eqx.Module):
 
     @property
     def parameters(self) -> int:
-        """How many numbers are trained."""
+        """Number of trained parameters."""
         return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self, eqx.is_inexact_array)))

@@ -14,10 +14,10 @@ def chunked_recurrence(
     values: Float[Array, "length values"],
     log_decay: Float[Array, "length keys"] | None = None,
 ) -> Float[Array, "length values"]:
-    """The outputs `o_t`, in float32, where `f_t = e^{log_decay}` with `log_decay ≤ 0`, and no decay if not given.
+    """Outputs `o_t` of the recurrence, in float32, with `f_t = e^{log_decay}`, `log_decay ≤ 0` (no decay if not given).
 
-    Only decays from an earlier to a later position are formed, `exp` of a number ≤ 0. The usual factors `e^{Σ log f}`
-    and `e^{-Σ log f}` of queries and keys overflow where a gate closes. State and sums are kept in float32.
+    Only decays from an earlier to a later position are formed, as `exp` of a number ≤ 0. The usual factors `e^{Σ log
+    f}` and `e^{-Σ log f}` of queries and keys overflow where a gate closes. State and sums are in float32.
     """
     length, width = keys.shape
     chunks = -(-length // CHUNK)

@@ -43,7 +43,7 @@ Watch = Callable[[int, float], None]  # the steps done and the last training los
 
 
 class Copy(NamedTuple):
-    """What differs between models that are trained together; the seed is for the first parameters and the batches."""
+    """Learning rate and seed of one of several models that are trained together."""
 
     learning_rate: float
     seed: int
@@ -51,7 +51,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What models that are trained together share. `attention` is an attention or a name."""
+    """Settings that models trained together share. `attention` is an attention or a name."""
 
     task: AbstractTokenTask
     attention: Any
@@ -81,7 +81,7 @@ class Setting:
 
 
 class Trained(eqx.Module):
-    """A trained model, with its loss and accuracy on test data, and on validation data for choices."""
+    """A trained model, with loss and accuracy on test data, and on validation data for model selection."""
 
     recorded: ClassVar[tuple[str, ...]] = (
         *("accuracy", "loss", "bits_per_character", "validation_accuracy", "validation_loss"),
@@ -102,17 +102,17 @@ class Trained(eqx.Module):
 
     @property
     def parameters(self) -> int:
-        """How many numbers were trained."""
+        """Number of trained parameters."""
         return self.model.parameters
 
     @property
     def train_loss(self) -> float:
-        """The mean over the last steps of the training."""
+        """Mean loss over the last training steps."""
         return float(np.mean(self.losses[-_STRIDE:]))
 
     @property
     def converged(self) -> bool:
-        """Whether all steps were done, with losses that are numbers."""
+        """Whether all steps were done with finite losses."""
         return self.result.converged
 
 
@@ -130,12 +130,12 @@ def train(
     checkpoint: str | Path | None = None,
     watch: Watch | None = None,
 ) -> list[Trained]:
-    """Train a decoder for each of the `copies`, all at once.
+    """Train one decoder for each of the `copies`, in parallel.
 
-    A copy that is trained alone is the same, to rounding, as one of many. On one device the same call gives the same
-    bits. With a `checkpoint` folder the state is kept there, and a call with the same arguments continues from it to
-    the same bits. `watch` is told of the steps; if it raises `KeyboardInterrupt` the models so far are returned, marked
-    as interrupted.
+    A copy trained alone gives the same result, up to rounding. On one device the same call is bitwise reproducible.
+    With a `checkpoint` folder the state is saved there, and a call with the same arguments resumes from it, with the
+    same bits. `watch` is called during training; if it raises `KeyboardInterrupt`, the models so far are returned and
+    marked as interrupted.
     """
     copies = list(copies)
     for each in copies:
@@ -234,7 +234,7 @@ def _schedule(step: Array, steps: int) -> Array:
 
 
 def losses_of(model: Decoder, batch: Batch) -> tuple[Array, Array]:
-    """Mean cross-entropy in nats and accuracy over the targets that count."""
+    """Mean cross-entropy in nats, and accuracy, over targets of weight 1."""
     logits = model(batch.tokens, batch.positions)
     chosen = jnp.take_along_axis(logits, batch.targets[..., None], -1)[..., 0]
     nats = jax.nn.logsumexp(logits, -1) - chosen
