@@ -25,9 +25,9 @@ _TEXT_SHARES = {"train": (0.0, 0.8), "validation": (0.8, 0.9), "test": (0.9, 1.0
 
 
 class Batch(NamedTuple):
-    """Sequences of tokens, and what is to be predicted after some of their positions.
+    """Sequences of tokens, and the targets after some of their positions.
 
-    `weights` are 1 for targets that count and 0 for padding.
+    `weights` are 1 for targets and 0 for padding.
     """
 
     tokens: Int[Array, "count length"]
@@ -37,19 +37,19 @@ class Batch(NamedTuple):
 
 
 class AbstractTokenTask(eqx.Module):
-    """A task of next-token predictions."""
+    """A next-token prediction task."""
 
     name: eqx.AbstractClassVar[str]
 
     @property
     @abstractmethod
     def tokens(self) -> int:
-        """How many different tokens there are."""
+        """Size of the vocabulary."""
 
     @property
     @abstractmethod
     def sequence_length(self) -> int:
-        """How many tokens a sequence has."""
+        """Number of tokens in a sequence."""
 
     @abstractmethod
     def batch(self, key: Array, count: int) -> Batch:
@@ -57,11 +57,11 @@ class AbstractTokenTask(eqx.Module):
 
     @abstractmethod
     def held_out(self, split: str, count: int) -> Batch:
-        """At most `count` sequences of the validation or the test data, the same in every call."""
+        """At most `count` validation or test sequences, the same in every call."""
 
 
 class AbstractDrawn(AbstractTokenTask):
-    """A task whose sequences are drawn one by one: without end, or from a training set of `sequences`."""
+    """A task whose sequences are generated: without limit, or as a training set of `sequences`."""
 
     sequences: eqx.AbstractVar[int | None]
 
@@ -85,11 +85,11 @@ class AbstractDrawn(AbstractTokenTask):
 
 
 class Recall(AbstractDrawn):
-    """Multi-query associative recall: `pairs` of a key and a value, then each key again, whose value is asked for.
+    """Multi-query associative recall: `pairs` of a key and a value, then each key again, with its value as the target.
 
-    Keys are the lower half of the `vocabulary`, values the upper half. The slots where keys are asked for are drawn
-    without replacement, with probabilities that fall like `slot^(power - 1)`; 1 is uniform. The rest is filled with
-    values, or with any token where `keys_in_filler` is set.
+    Keys are the lower half of the `vocabulary`, values the upper half. The positions of the queries are drawn without
+    replacement, with probabilities proportional to `slot^(power - 1)`; 1 is uniform. The rest is filled with values, or
+    with any token if `keys_in_filler` is set.
     """
 
     name: ClassVar[str] = "recall"
@@ -144,10 +144,10 @@ def _whole_numbers(uniform: Array, low: int, high: int) -> Array:
 
 
 class Needle(AbstractDrawn):
-    """Single-location regression as a token task: one marked token among `length`, whose value is asked for at the end.
+    """Single-location regression as a token task: the target is the value of one marked token among `length`.
 
     A token is a pair of a mark and one of `vocabulary` values. The mark is the binned field `χ*` of the spiked task:
-    `N(√ν, 1)` for the needle and `N(0, 1)` for the others. `nu` is `4 log(length)` if not given, where exact risks
+    `N(√ν, 1)` for the needle and `N(0, 1)` for the others. `nu` is `4 log(length)` by default, where exact risks
     separate the attentions.
     """
 
@@ -178,7 +178,7 @@ class Needle(AbstractDrawn):
 
     @property
     def edges(self) -> Float[Array, " edges"]:
-        """Between the bins of the mark; the two outer bins are open."""
+        """Edges of the bins of the mark; the two outer bins are open."""
         return jnp.linspace(-2.0, self.shift + 2.0, _LEVELS - 1, dtype=jnp.float32)
 
     def draw(self, key: Array) -> tuple[Array, Array, Array]:
@@ -198,7 +198,7 @@ class Needle(AbstractDrawn):
         return marks, values, needle
 
     def best_accuracy(self, count: int = 20_000) -> float:
-        """The accuracy of the Bayes predictor, measured on `count` sequences: it knows the law of the marks."""
+        """Accuracy of the Bayes predictor, which knows the distribution of the marks, measured on `count` sequences."""
         edges = np.asarray(self.edges, float)
         cuts = [np.r_[0.0, _normal_cdf(edges - mean), 1.0] for mean in (self.shift, 0.0)]
         needle, noise = (jnp.asarray(np.diff(cut), jnp.float32) for cut in cuts)
@@ -218,7 +218,7 @@ def _normal_cdf(x: np.ndarray) -> np.ndarray:
 
 
 class Text(AbstractTokenTask):
-    """The next character of a text: the first 80 % are for training, then 10 % for validation and 10 % for the test."""
+    """Next-character prediction; the text is split in order, 80 % training, 10 % validation, 10 % test."""
 
     name: ClassVar[str] = "text"
     text: str = eqx.field(static=True, repr=False)
@@ -234,7 +234,7 @@ class Text(AbstractTokenTask):
 
     @cached_property
     def characters(self) -> str:
-        """The different ones, in order."""
+        """The distinct characters, sorted."""
         return "".join(sorted(set(self.text)))
 
     @cached_property
@@ -281,7 +281,7 @@ class Text(AbstractTokenTask):
 
 
 def python_documentation() -> str:
-    """The reference text that ships with Python; it differs a little between versions of Python."""
+    """The documentation text that ships with Python; it differs slightly between versions of Python."""
     from pydoc_data.topics import topics
 
     return "\n".join(topics[name] for name in sorted(topics))
@@ -318,7 +318,7 @@ def get_task(
     vocabulary: int | None = None,
     text: str | None = None,
 ) -> AbstractTokenTask:
-    """The task of this name; sizes that are not given are its own. A size that it does not have is refused."""
+    """Get a task by name; sizes that are not given have its defaults. Sizes it does not have raise an error."""
     sizes = {"length": length, "pairs": pairs, "vocabulary": vocabulary, "text": text}
     given = {size: value for size, value in sizes.items() if value is not None}
     kinds: dict[str, Any] = {"recall": Recall, "needle": Needle, "text": Text, "zoology": zoology}
