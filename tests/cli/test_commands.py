@@ -256,7 +256,7 @@ def test_version(run):
 def test_commands_are_listed_in_panels(run):
     out = run("--help").out
     panels = [line.split()[1] for line in out.splitlines() if line.startswith("╭─ ")]
-    assert panels == ["Options", "Ask:", "Learn:", "Judge", "Reproduce", "Explore"]
+    assert panels == ["Options", "Infinite", "Finite", "Evaluate", "Figures", "Interactive"]
     assert "bool" not in out
 
 
@@ -274,8 +274,8 @@ def test_help_has_an_example_of_itself(run, command):
 
 
 def test_overlaps_are_said_to_do_what_they_do(run):
-    assert "give any to ask for the risk there" in run("population", "--help").out
-    assert "give any to start there" in run("flow", "--help").out
+    assert "give any of them to compute the risk there" in run("population", "--help").out
+    assert "give any of them to start from them" in run("flow", "--help").out
 
 
 @pytest.mark.parametrize("command", ["bayes", "population"])

@@ -205,9 +205,9 @@ def _risk_panel(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: b
         "Bayes risk": render.with_error(bayes),
         "gap to Bayes": render.with_error(_gap(least.risk, bayes)),
         "overlaps" if least.attained else "last overlaps": render.overlap_words(least.overlaps),
-        "optimised bias"
-        if least.attention.free_bias and not at_overlaps
-        else "bias": render.optional(_bias(least.attention), ".8g"),
+        "tuned bias" if least.attention.free_bias and not at_overlaps else "bias": render.optional(
+            _bias(least.attention), ".8g"
+        ),
     }
     return render.facts(f"{least.attention.name} on the {task}", rows)
 
