@@ -439,7 +439,7 @@ def test_planes_mark_what_to_distrust(monkeypatch):
         stars = [line for line in axes.lines if line.get_marker() == "*"]
         assert [list(line.get_xdata()) for line in stars] == [[1.0]]
     named = [text.get_text() for text in figure.legends[0].texts]
-    assert named == ["tuned ridges", "replica symmetry fails", "not converged"]
+    assert named == ["tuned penalties", "replica symmetry fails", "not converged"]
 
 
 @pytest.mark.slow
