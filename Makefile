@@ -15,16 +15,16 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-15s %s\n", $$1, $$2 }'
 
-report: $(STAMP)  ## write build/report/report.html: the question, the figures, the answer
+report: $(STAMP)  ## write build/report/report.html, the main results on one page
 	$(BIN)/attnrisk report --out build/report/report.html --store build/report/answers.sqlite
 
-explore: $(STAMP)  ## write build/explore.html, a page with sliders, and open it
+explore: $(STAMP)  ## write build/explore.html, an interactive page, and open it
 	$(BIN)/attnrisk explore
 
-test: lint  ## lint, then run the tests, but for the slow ones
+test: lint  ## lint, then run the tests except slow ones
 	$(PYTEST)
 
-test-all: lint  ## lint, then run every test, the slow ones too
+test-all: lint  ## lint, then run all tests, including slow ones
 	$(PYTEST) -m ""
 
 lint: $(STAMP)  ## check style (ruff) and types (mypy)
@@ -32,7 +32,7 @@ lint: $(STAMP)  ## check style (ruff) and types (mypy)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-docs: $(STAMP)  ## build the documentation into build/site, a warning being an error
+docs: $(STAMP)  ## build the documentation into build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## measure running times
@@ -44,7 +44,7 @@ lock:  ## recompile requirements.lock to the newest versions (needs uv)
 	  --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	  --quiet --output-file requirements.lock
 
-clean:  ## remove what was built and the caches; .venv stays
+clean:  ## remove build outputs and caches, but not .venv
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
