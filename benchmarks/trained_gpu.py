@@ -197,7 +197,7 @@ def draw(args: argparse.Namespace) -> None:
     from attnrisk._rows import as_csv
     from attnrisk.studies import Session
     from attnrisk.studies.figures import figure1, prediction
-    from attnrisk.studies.figures.style import RESOLUTION, context
+    from attnrisk.studies.figures.style import context
 
     rows = figure1.measured()
     predicted = prediction.predicted(rows, Session())
@@ -206,7 +206,7 @@ def draw(args: argparse.Namespace) -> None:
     for module, shown in ((figure1, rows), (prediction, predicted)):
         with context():
             picture = module.plot(shown)
-            picture.savefig(_ROOT / "docs" / "images" / f"{module.STEM}.png", dpi=RESOLUTION)
+            picture.savefig(_ROOT / "docs" / "images" / f"{module.STEM}.svg")
 
 
 def main() -> None:

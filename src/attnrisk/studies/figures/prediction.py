@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from scipy.stats import rankdata
 
 from ...attention import CATALOGUE, FREE_BIAS
 from ..questions import AbstractQuestion, Bayes, Population, TrainGrid
 from . import figure1
 from .rows import Ask, Row
-from .style import INK, WIDTH
+from .style import WIDTH, add_legend
 
 STEM = "prediction"
 
@@ -30,6 +31,7 @@ _SMALLEST = 1e-5  # gap that is drawn; smaller ones are zero within the errors o
 _DRAWS = 2000  # of the bootstrap: an error of 1 % of the ends of the interval
 _BIASES = FREE_BIAS, "0"
 _SIDES = {"gap": "with a free bias", "gap_without_bias": "without a bias"}
+_MARKERS = dict(zip(figure1.ATTENTIONS, "osD^vXPph", strict=False))  # not of the recurrences
 _QUICK_ATTENTIONS = ("softmax", "softplus", "relu", "taylor-2", "linear")
 
 
@@ -162,7 +164,8 @@ def plot(rows: Sequence[Row]) -> Figure:
     smallest = min(row.width for row in rows)
     shown = [row for row in rows if row.width == smallest]
     tasks = [task for task in figure1.RETRIEVAL if any(row.task == task for row in shown)]
-    figure = Figure(figsize=(WIDTH, 0.6 + 2.5 * len(tasks)), layout="constrained")
+    names = {row.attention for row in shown}
+    figure = Figure(figsize=(WIDTH, 0.9 + 2.4 * len(tasks)), layout="constrained")
     panels = figure.subplots(len(tasks), 2, sharey=True, squeeze=False)
     for line, task in zip(panels, tasks, strict=True):
         for axes, side in zip(line, _SIDES, strict=True):
@@ -170,6 +173,12 @@ def plot(rows: Sequence[Row]) -> Figure:
         line[0].set_ylabel(f"test accuracy, {task}")
     for axes, words in zip(panels[-1], _SIDES.values(), strict=True):
         axes.set_xlabel(rf"gap to Bayes {words}, $\nu = 4\log L$")
+    styles = {name: figure1.style_of(name) for name in _MARKERS if name in names}
+    handles = [
+        Line2D([], [], color=style.colour, marker=_MARKERS[name], linewidth=1.0, label=style.label)
+        for name, style in styles.items()
+    ]
+    add_legend(figure, handles, 5, shown)
     return figure
 
 
@@ -177,15 +186,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], side: str) -> None:
     for row in rows:
         style, gap = figure1.style_of(row.attention), _shown_gap(getattr(row, side))
         axes.plot([gap, gap], [row.lowest, row.highest], color=style.colour, linewidth=1.0)
-        axes.plot([gap], [row.accuracy], "o", color=style.colour, markersize=4)
-        axes.annotate(
-            row.attention,
-            (gap, row.accuracy),
-            (4, 3),
-            textcoords="offset points",
-            fontsize=6.5,
-            color=INK,
-        )
+        axes.plot([gap], [row.accuracy], _MARKERS[row.attention], color=style.colour, markersize=5)
     value, low, high = (
         getattr(rows[0], f"correlation_{side}{name}") for name in ("", "_low", "_high")
     )
