@@ -6,8 +6,8 @@ from problems import EXACT
 
 import attnrisk as ar
 from attnrisk import Result
+from attnrisk.attention.kernel import power_limit
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.bias import power_limit
 from attnrisk.population.plan import kinks_at, plan
 from attnrisk.population.risk import compiled_profile
 
@@ -105,9 +105,11 @@ def test_powers_are_read_off_far_scores():
     eighth = ar.Kernel(lambda x: 4.0 * _log_square(1.0 + x / 8.0))
     limit = power_limit(eighth)
     assert (limit.exponent, limit.log_ratio) == (8.0, 0.0)
-    assert power_limit(ar.Softplus()) is None
-    assert power_limit(ar.Relu()) is None
+    for attention, exponent in ((ar.Softplus(), 1.0), (ar.SquaredRelu(), 2.0)):
+        limit = power_limit(attention)  # nothing is left below zero
+        assert (limit.exponent, limit.log_ratio) == (exponent, -np.inf)
     assert power_limit(ar.Softmax()) is None
+    assert power_limit(ar.Kernel(lambda x: -(x**2))) is None
 
 
 def _log_square(x):
