@@ -84,17 +84,21 @@ def population_risk(
     if not is_exact(task, attention):
         engine = plan(task, attention, _ANY_SCALE, seed=seed)
         return mean_estimate(compiled_risk(*as_arrays((engine, task, attention, overlaps))))
-    here = jax.lax.stop_gradient(overlaps)  # under `jax.grad` alone these are numbers
+    # Under `jax.grad` alone these are numbers.
+    here, bias = jax.lax.stop_gradient((overlaps, attention.bias))
+    if is_traced(attention.bias):
+        attention = attention.with_free_bias()  # engines differentiate in one that is
     if any(is_traced(leaf) for leaf in jax.tree.leaves(here)):
         return _by_two_orders(task, attention, overlaps, _ANY_SCALE, _LEAST_NOISE, _MODERATE_SLOPE)
-    traced = any(is_traced(leaf) for leaf in jax.tree.leaves(overlaps))
+    traced = any(is_traced(leaf) for leaf in jax.tree.leaves((overlaps, attention.bias)))
     aligned = is_aligned(here) and not traced
     scale, slope = math.sqrt(float(here.q_kk)), abs(float(here.m_kk))
     noise = math.sqrt(max(float(here.q_kk) - slope**2, 0.0))
     longest = steepest(task, attention, aligned) * max(1.0, noise)
     if slope <= longest:
         noise = 0.0 if aligned else max(noise, _LEAST_NOISE)
-        kinks = kinks_at(attention, float(here.m_kk))
+        known = attention.with_bias(0.0 if is_traced(bias) else float(bias))
+        kinks = kinks_at(known, float(here.m_kk))
         return _by_two_orders(task, attention, overlaps, scale, noise, slope, aligned, kinks)
     if traced:
         raise refuse("m_kk", f"{slope:g}", f"at most {longest:g} where it is differentiated")
