@@ -70,7 +70,9 @@ def test_the_derivative_in_a_bias(task):
     central = (value(0.5 + STEP) - value(0.5 - STEP)) / (2 * STEP)
     assert abs(central) > 1e-3
     slopes = [jax.grad(value)]
-    if task == "spiked":  # under `jit` the table of a max task is compiled for large norms, which takes minutes
+    if (
+        task == "spiked"
+    ):  # under `jit` the table of a max task is compiled for large norms, which takes minutes
         slopes.append(jax.jit(jax.grad(value)))
     for slope in slopes:
         assert abs(float(slope(0.5)) - central) < 1e-7
