@@ -331,8 +331,8 @@ def test_errors_of_risks_at_a_kink_are_not_understated(rng):
     vectors = rng.normal(size=(24, 2, 4)) * 0.7
     overlaps = overlaps_of(vectors, 2)
     risks, _ = problem.values(problem.pack(overlaps))
+    engine = plan(task, attention, float(np.sqrt(overlaps.q_kk.max())), order=32)
     for at in range(len(vectors)):
         one = jax.tree.map(lambda leaf: leaf[at], overlaps)  # noqa: B023
-        engine = plan(task, attention, float(np.sqrt(one.q_kk)), order=32)
         exact = float(compiled_risk(*as_arrays((engine, task, attention, one))))
         assert abs(exact - risks.value[at]) <= risks.error[at]

@@ -6,8 +6,8 @@ from problems import EXACT
 
 import attnrisk as ar
 from attnrisk import Result
+from attnrisk.attention.kernel import power_limit
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.bias import power_limit
 from attnrisk.population.plan import kinks_at, plan
 from attnrisk.population.risk import compiled_profile
 
@@ -105,9 +105,11 @@ def test_powers_are_read_off_far_scores():
     eighth = ar.Kernel(lambda x: 4.0 * _log_square(1.0 + x / 8.0))
     limit = power_limit(eighth)
     assert (limit.exponent, limit.log_ratio) == (8.0, 0.0)
-    assert power_limit(ar.Softplus()) is None
-    assert power_limit(ar.Relu()) is None
+    for attention, exponent in ((ar.Softplus(), 1.0), (ar.SquaredRelu(), 2.0)):
+        limit = power_limit(attention)  # nothing is left below zero
+        assert (limit.exponent, limit.log_ratio) == (exponent, -np.inf)
     assert power_limit(ar.Softmax()) is None
+    assert power_limit(ar.Kernel(lambda x: -(x**2))) is None
 
 
 def _log_square(x):
@@ -160,12 +162,13 @@ def test_a_kink_away_from_zero_on_the_max_task(task, name):
 
 
 def grid_minimum(task, attention, lengths, biases):
-    """The least risk over a grid, each point by the engine of its own place."""
+    """The least risk over a grid, each point by the engine of its own place, of which a few shapes are compiled."""
     best, at = np.inf, (np.nan, np.nan)
     for m_kk in lengths:
+        scale = next(each for each in (1.0, 3.0, 10.0) if each >= abs(m_kk))
         for bias in biases:
             biased = attention.with_bias(bias)
-            engine = plan(task, biased, abs(m_kk), order=6, kinks=kinks_at(biased, m_kk))
+            engine = plan(task, biased, scale, order=6, kinks=kinks_at(biased, m_kk))
             a, b = map(float, compiled_profile(*as_arrays((engine, task, biased, m_kk))))
             risk = float(task.label_variance) - (a**2 / b if b > 0 else 0.0)
             if risk < best:

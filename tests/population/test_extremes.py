@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
+from attnrisk.numerics.quadrature import bulk, normal_rule
+from attnrisk.population.engines import selection
 from attnrisk.population.plan import plan
 from attnrisk.population.risk import compiled_profile, compiled_risk
 
@@ -83,6 +86,49 @@ def test_a_student_sharper_than_any_table():
     extrapolated = ar.population_risk(task, ar.Softmax(), tilted)
     assert float(exact.error) < 1e-6 < float(extrapolated.error) < 1e-2
     assert abs(float(exact) - float(extrapolated)) <= float(extrapolated.error)
+
+
+@pytest.mark.parametrize("m_kk", [40.0, -40.0, 2e4])
+def test_elementwise_weights_of_any_length_of_k(m_kk):
+    """Weights that grow with the scores, and bounded ones, against panels that shrink towards the kink."""
+    task, (points, weights) = ar.MaxSLR(np.inf, 3), np.polynomial.legendre.leggauss(20)
+    half = np.append(np.geomspace(1e-8, 10.0, 120), 10.0)
+    edges = np.concatenate([-half[::-1], [0.0], half])
+    middle, width = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
+    x = (middle[:, None] + width[:, None] * points).ravel()
+    mass = (width[:, None] * weights).ravel() * norm.pdf(x)
+    for attention in (ar.ElementwiseRelu(), ar.Sigmoid(bias=1.0)):
+        h = np.asarray(attention.weight(attention.bias + m_kk * x))
+        a, b = np.sum(mass * 3.0 * norm.cdf(x) ** 2 * h), 3.0 * np.sum(mass * h**2)
+        found = ar.population_risk(task, attention, ar.aligned(m_kk, a / b))
+        assert abs(float(found) - (1.0 - a**2 / b)) <= float(found.error) + 1e-12
+        assert float(found.error) < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", [ar.ElementwiseRelu(), ar.Sigmoid(bias=1.0)])
+def test_elementwise_weights_are_extrapolated_with_their_size(attention):
+    """Off the manifold by next to nothing: the exact risk, though `v` is too short for any smaller `k`."""
+    task, m_kk, m_vv = ar.MaxSLR(np.inf, 3), 2e3, 1.0 if attention.analytic else 5e-4
+    exact = ar.population_risk(task, attention, ar.aligned(m_kk, m_vv))
+    tilted = ar.Overlaps(m_kk=m_kk, m_vv=m_vv, q_kk=m_kk**2 * (1.0 + 1e-12), q_vv=m_vv**2)
+    found = ar.population_risk(task, attention, tilted)
+    assert abs(float(found) - float(exact)) <= float(found.error) + 1e-11
+    assert float(found.error) < 1e-2
+
+
+def test_below_the_largest_field_lie_whole_panels_and_a_part():
+    """The cumulative sum against product integration of each node by itself."""
+    task_edges = np.sort(np.append(bulk(10, 2), 0.3))
+    table = selection._hard(task_edges, 8)
+    values = np.stack([np.cos(table.fields), np.exp(-(table.fields**2))], 1)
+    for at in (0, 5, 40, 111, table.fields.size - 1):
+        x = table.fields[at]
+        edges = np.append(np.linspace(-9.5, x, 200), x)
+        nodes, mass = normal_rule(edges, 10)
+        below = mass @ np.stack([np.cos(nodes), np.exp(-(nodes**2))], 1)
+        np.testing.assert_allclose(table.integrate_below(values)[at], below, atol=1e-11)
+        assert abs(table.above[at] - norm.sf(x)) < 1e-13
 
 
 def test_a_law_over_many_lengths():

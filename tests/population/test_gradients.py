@@ -59,6 +59,25 @@ def test_second_derivatives():
     np.testing.assert_allclose(hessian, hessian.T, atol=1e-12)
 
 
+@pytest.mark.parametrize("task", ["spiked", pytest.param("max", marks=pytest.mark.slow)])
+def test_the_derivative_in_a_bias(task):
+    """By `jax.grad`, with and without `jit`, of a bias that is not free."""
+
+    def value(bias):
+        attention = ar.Softplus(bias=bias)
+        return ar.population_risk(TASKS[task], attention, ar.aligned(1.2, 0.8)).value
+
+    central = (value(0.5 + STEP) - value(0.5 - STEP)) / (2 * STEP)
+    assert abs(central) > 1e-3
+    slopes = [jax.grad(value)]
+    if (
+        task == "spiked"
+    ):  # under `jit` the table of a max task is compiled for large norms, which takes minutes
+        slopes.append(jax.jit(jax.grad(value)))
+    for slope in slopes:
+        assert abs(float(slope(0.5)) - central) < 1e-7
+
+
 def test_population_risk_can_be_differentiated_by_its_user():
     task = ar.SpikedSLR(2.0, 3)
 

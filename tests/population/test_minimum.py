@@ -104,6 +104,20 @@ def test_an_argmax_is_found_in_the_limit():
 
 
 @pytest.mark.slow
+def test_a_known_limit_on_the_max_task():
+    """elu+1 becomes ReLU as `k` grows, and from above: what is left halves when `k` doubles."""
+    task, attention = ar.MaxSLR(2.0, 10), ar.get_attention("elu+1")
+    found, relu = (ar.population_minimum(task, each) for each in (attention, ar.Relu()))
+    assert not found.attained
+    assert abs(float(found.risk) - float(relu.risk)) <= found.risk.error + relu.risk.error
+    near, far = (
+        float(ar.population_risk(task, attention, ar.aligned(m_kk, found.overlaps.m_vv)))
+        for m_kk in (15.0, 30.0)
+    )
+    assert 1.5 < (near - float(found.risk)) / (far - float(found.risk)) < 3.0
+
+
+@pytest.mark.slow
 def test_softplus_turns_into_relu_when_the_haystack_is_large():
     task = ar.SpikedSLR(40.0, 1000)
     softplus, relu = (ar.population_minimum(task, each) for each in (ar.Softplus(), ar.Relu()))

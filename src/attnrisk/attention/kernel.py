@@ -11,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import function, numbers, real
+from .._check import LARGEST, function, numbers, real
 from .base import AbstractAttention, Mask
+
+_FAR = 5e3  # scores from which powers are read off
+_SAME_POWER = 1e-4
 
 
 class AbstractKernel(AbstractAttention):
@@ -55,6 +58,42 @@ def _vanishes(kernel: AbstractKernel) -> bool:
     with jax.ensure_compile_time_eval():
         probes = jax.jit(kernel.log_phi)(np.array([-1e3, -1.0, 0.0, 1.0, 1e3]))
     return bool(np.any(np.isneginf(np.asarray(probes))))
+
+
+class PowerKernel(AbstractKernel):
+    """`φ = |χ|^exponent`, with a factor `e^log_ratio` below zero."""
+
+    name: ClassVar[str] = "power"
+    exponent: float = eqx.field(static=True)
+    log_ratio: float = eqx.field(static=True)
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        size = jnp.abs(argument)
+        log_size = jnp.where(size > 0, jnp.log(jnp.where(size > 0, size, 1.0)), -jnp.inf)
+        return self.exponent * log_size + jnp.where(argument < 0, self.log_ratio, 0.0)
+
+
+def power_limit(kernel: AbstractKernel) -> PowerKernel | None:
+    """What a kernel becomes as its scores are stretched without bound: a power above zero, and below it the same power
+    times a factor, or a lower one, which is nothing beside it. `None` for any other."""
+    sizes = _FAR * np.array([1.0, 2.0, 4.0, 8.0])
+    log_phi = jax.jit(kernel.log_phi)
+    above, below = (np.asarray(log_phi(sign * sizes)) for sign in (1.0, -1.0))
+    if not np.isfinite(above).all():
+        return None
+    # The corrections of lower powers fall like the inverse of the size, and are removed.
+    powers = np.diff([above, np.maximum(below, -LARGEST)]) / np.log(2.0)
+    exponents = 2.0 * powers[:, 1:] - powers[:, :-1]
+    power, tolerance = exponents[0, -1], _SAME_POWER * exponents[0, -1]
+    if not power > _SAME_POWER or np.ptp(exponents[0]) > tolerance:
+        return None
+    log_ratio = -np.inf
+    if np.ptp(exponents) <= tolerance:
+        ratio = below - above
+        log_ratio = round(float(2 * ratio[3] - ratio[2]), 5)
+    elif not np.all(exponents[1] < power - tolerance):
+        return None
+    return PowerKernel(exponent=round(float(power), 5), log_ratio=log_ratio)
 
 
 class Kernel(AbstractKernel):

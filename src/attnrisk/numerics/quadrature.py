@@ -329,7 +329,7 @@ def panels(
 ) -> Panels:
     """The cheaper kind of panels for arguments of deviation up to `scale`."""
     edges, transform_edges = bulk(longest), bulk(longest, transform_cells)
-    width = max(edges[-1] * scale, 1.0)
+    width = edges[-1] * max(scale, 1.0)  # all scales up to one share compiled code
     grades = 2 + int(np.ceil(np.log(width / _UNIT) / np.log(_GROWTH)))  # that reach this far
     cells = int(np.ceil(scale / _PER_CELL))
     follow = cells > _MOST_CELLS

@@ -7,39 +7,32 @@ may do best as that power, when both grow together. All others have a minimum th
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from .._check import LARGEST, refuse
 from .._results import Result
-from ..attention import AbstractAttention, AbstractKernel
+from ..attention import AbstractAttention
+from ..attention.kernel import PowerKernel, power_limit
 from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractTask
 from .engines import Correlations
 from .minimisers import softmax_minimum
-from .minimum import Minimum, explained, search_minima
 from .overlaps import aligned
 from .plan import ORDERS, SOFTMAX, is_exact, kinks_at, plan
 from .risk import compiled_profile, population_risk
+from .search import Minimum, explained, search_minima
 
-_BEYOND = (
-    16.0,
-    64.0,
-    256.0,
-    1024.0,
-)  # biases at which a kernel may have become softmax, beyond its scores
+# Biases at which a kernel may have become softmax, beyond its scores.
+_BEYOND = (16.0, 64.0, 256.0, 1024.0)
 _FINITE_LENGTH = 8.0  # of k, at which kernels are compared where softmax does best with one that grows without bound
 _FARTHEST = 9.0  # deviations of a field beyond which it hardly matters
 _STRAIGHT = 1e-3  # departure of log φ from a line, above which a kernel is not tried
 _IS_SOFTMAX = 1e-7  # difference of risks below which a kernel counts as softmax
-_FAR = 5e3  # scores from which powers are read off
-_SAME_POWER = 1e-4
 _SCAN_ORDER = 6  # of panels, compared with ORDERS[0] where a minimum is looked for
 _SMALLEST_SINE = 1e-4  # of the angle, below which a fixed bias is as good as none
 _LARGEST_BIAS = 1e2  # with which the best k is not longer than overlaps may be
@@ -86,16 +79,17 @@ def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
     limit = _softmax_limit(task, attention, softmax)
     if limit is not None and is_optimal:
         return limit
-    power = power_limit(attention)
-    stretched = None if power is None else _power_minimum(task, attention, power)
+    power = None if attention.constant > 0 else power_limit(attention)
+    stretched = None
+    if power is not None and math.isfinite(power.log_ratio):
+        stretched = _power_minimum(task, attention, power)
     (searched,) = search_minima([task], attention, seed, nearest=stretched is not None)
     candidates = [each for each in (limit, stretched, searched) if each is not None]
     lowest = min(candidates, key=lambda found: float(found.risk))
     if lowest.converged:
         return lowest
-    return search_minima([task], attention, seed)[
-        0
-    ]  # it falls below the limit beyond the first range
+    # It falls below the limit beyond the first range.
+    return search_minima([task], attention, seed)[0]
 
 
 def _softmax_limit(task: AbstractTask, attention: Any, softmax: Minimum) -> Minimum | None:
@@ -122,36 +116,6 @@ def _softmax_limit(task: AbstractTask, attention: Any, softmax: Minimum) -> Mini
         if abs(float(population_risk(task, biased, overlaps)) - reference) < _IS_SOFTMAX:
             return Minimum(softmax.risk, overlaps, biased, Result.BECOMES_SOFTMAX)
     return None
-
-
-class PowerKernel(AbstractKernel):
-    """`φ = |χ|^exponent`, with a factor `e^log_ratio` below zero."""
-
-    name: ClassVar[str] = "power"
-    exponent: float = eqx.field(static=True)
-    log_ratio: float = eqx.field(static=True)
-
-    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
-        size = jnp.abs(argument)
-        log_size = jnp.where(size > 0, jnp.log(jnp.where(size > 0, size, 1.0)), -jnp.inf)
-        return self.exponent * log_size + jnp.where(argument < 0, self.log_ratio, 0.0)
-
-
-def power_limit(attention: Any) -> PowerKernel | None:
-    """What a kernel becomes as its scores are stretched without bound, if that is one power on both sides."""
-    sizes = _FAR * np.array([1.0, 2.0, 4.0, 8.0])
-    above, below = (np.asarray(jax.jit(attention.log_phi)(sign * sizes)) for sign in (1.0, -1.0))
-    if attention.constant > 0 or not np.isfinite([above, below]).all():
-        return None
-    # The corrections of lower powers fall like the inverse of the size, and are removed.
-    powers = [np.diff(each) / math.log(2.0) for each in (above, below)]
-    exponents = np.array([2.0 * each[1:] - each[:-1] for each in powers])
-    ratio = below - above
-    power = exponents[0, -1]
-    if not power > _SAME_POWER or np.ptp(exponents) > _SAME_POWER * power:
-        return None
-    exponent, log_ratio = (round(float(each), 5) for each in (power, 2 * ratio[3] - ratio[2]))
-    return PowerKernel(exponent=exponent, log_ratio=log_ratio)
 
 
 def _power_minimum(task: AbstractTask, attention: Any, power: PowerKernel) -> Minimum | None:

@@ -8,8 +8,8 @@ from ..attention import Linear, Softmax
 from ..tasks import AbstractTask
 from .bayes import bayes_risk
 from .closed_forms import linear_risk, linear_scale, mean_relevant_field
-from .minimum import Minimum
 from .overlaps import aligned
+from .search import Minimum
 
 _LONGEST = 1e3  # the key that is reported where only ever longer ones attain the risk
 

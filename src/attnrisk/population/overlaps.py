@@ -97,11 +97,12 @@ class Overlaps(AbstractValue):
             return {name: np.asarray(getattr(self, name)).tolist() for name in NAMES}
         return {"M": np.asarray(self.M).tolist(), "Q": np.asarray(self.Q).tolist()}
 
-    def stretched(self, factor: Any) -> "Overlaps":
-        """Overlaps of a student whose keys are multiplied by `factor`, which can have batch axes."""
+    def stretched(self, factor: Any, value: float = 1.0) -> "Overlaps":
+        """Overlaps of a student with keys multiplied by `factor`, which can have batch axes, and the value vector
+        multiplied by `value`."""
         xp = jnp if isinstance(self.M, jnp.ndarray) or isinstance(factor, jnp.ndarray) else np
         is_key = np.arange(np.shape(self.M)[-2]) < np.shape(self.M)[-2] - 1
-        scale = xp.where(is_key, xp.asarray(factor)[..., None], 1.0)
+        scale = xp.where(is_key, xp.asarray(factor)[..., None], value)
         return Overlaps(scale[..., None] * self.M, scale[..., None] * scale[..., None, :] * self.Q)
 
 

@@ -22,7 +22,16 @@ from ..attention import (
     Softmax,
 )
 from ..numerics.qmc import mean_estimate
-from ..numerics.quadrature import log_complement, panels, transforms_at, trapezoid
+from ..numerics.quadrature import (
+    bulk,
+    composite,
+    feature_edges,
+    log_complement,
+    normal_density,
+    panels,
+    transforms_at,
+    trapezoid,
+)
 from ..tasks import (
     AbstractNeedle,
     AbstractPlanted,
@@ -55,9 +64,8 @@ _LIGHT_ORDER = 6
 SHARPEST, STEEPEST = 16.0, 32.0
 _PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 _BLURRED = 4.0  # below this ratio of slope to noise, a kink of the kernel is smooth in the field
-_LONGEST = 1e3  # of k, where nothing else limits it
-# An exponential kernel does best about as sharp as the teacher: the least of these that is longer by this factor.
-_EXPONENTIAL_REACHES, _SHARPER = (4.0, 8.0), 1.5
+LONGEST = 1e3  # of k, where nothing else limits it
+_SHARPER = 1.5  # than the teacher, up to which an exponential kernel is searched first
 # Of a search: light rules right to 10^-13 or so, and the second with steps and windows wider by this factor.
 _SEARCH_FINENESS, _WIDENED = 1.6, 1.07
 _ROUGH_ORDER = 5  # of panels, where an integral takes seconds
@@ -84,15 +92,17 @@ class Method(NamedTuple):
     light ones, for analytic attentions (`fineness`; `widened` for another rule of the same shape).
 
     `reaches` are the lengths of `k` along `k*` up to which a minimum is searched, each range at a higher cost than the
-    one before. Before them comes `kink_reach` for an attention with a kink, and `smooth_reach` for others. Light rules
-    serve up to `light_reach`.
+    one before. Before them comes `kink_reach` for an attention with a kink, and `smooth_reach` for others; for an
+    exponential kernel, which does best about as sharp as the teacher, the least of `exponential_reaches` that is longer
+    than that. Light rules serve up to `light_reach`.
     """
 
     with_panels: Callable[[Any, Any, Range, int], AbstractEngine]
     light: Callable[[Any, Any, Range, float, float], AbstractEngine]
-    reaches: tuple[float, ...] = (_LONGEST,)
+    reaches: tuple[float, ...] = (LONGEST,)
     kink_reach: float | None = None
     smooth_reach: float | None = None
+    exponential_reaches: tuple[float, ...] = (4.0, 8.0)
     light_reach: float = SHARPEST
 
 
@@ -263,9 +273,14 @@ def by_kind(table: Mapping[Any, Any], task: Any, asked: str) -> Any:
 
 def steepest(task: AbstractTask, attention: AbstractAttention, aligned: bool) -> float:
     """The largest slope of scores in the teacher's field that can be integrated, for `k` along `k*` or for any."""
-    tabulated = isinstance(task, AbstractSelected)
-    beyond_tables = aligned and isinstance(attention, AbstractKernel)
-    return SHARPEST if tabulated and not beyond_tables else math.inf
+    if not isinstance(task, AbstractSelected):
+        return math.inf
+    beyond_tables = aligned and (
+        isinstance(attention, AbstractKernel)
+        or task.sharpness <= SHARPEST
+        or math.isinf(task.sharpness)
+    )
+    return math.inf if beyond_tables else SHARPEST
 
 
 class SearchPlan(NamedTuple):
@@ -290,15 +305,17 @@ def search_plan(
     method = find_method(task, attention)
     if method is None:
         few, all_points = (
-            plan(task, attention, _LONGEST, seed=seed, randomisations=randomisations)
+            plan(task, attention, LONGEST, seed=seed, randomisations=randomisations)
             for randomisations in (_SEARCHED_RANDOMISATIONS, RANDOMISATIONS)
         )
-        return SearchPlan((few, all_points), 1, _LONGEST, last=True, exact=False)
+        return SearchPlan((few, all_points), 1, LONGEST, last=True, exact=False)
     nearest = method.smooth_reach if attention.analytic else method.kink_reach
-    if attention.exponential:
-        sharper = (r for r in _EXPONENTIAL_REACHES if r >= _SHARPER * float(task.strength))
-        nearest = next(sharper, None)
-    reaches = method.reaches if nearest is None else (nearest, *method.reaches)
+    if attention.exponential and not math.isinf(task.strength):
+        needed = _SHARPER * float(task.strength)
+        nearest = next((each for each in method.exponential_reaches if each >= needed), None)
+    reaches = method.reaches
+    if nearest is not None:
+        reaches = (nearest, *(each for each in reaches if each > nearest))
     reach, last = reaches[stage], stage == len(reaches) - 1
     if light and attention.analytic and reach <= method.light_reach:
         within = Range(reach, 0.0, reach)
@@ -417,6 +434,17 @@ def _selected_elementwise_panels(
 ) -> SelectedElementwise:
     longest, sharpness = int(task.length.longest), float(task.sharpness)
     needed = within.slope / max(1.0, within.least_noise)
+    if needed > SHARPEST:
+        # The score is a function of the field, of any scale: panels meet at its features, for `k` of either sign.
+        sharp = sharpness if math.isfinite(sharpness) else 1.0
+        edges = bulk(longest, _cells(max(sharp, math.sqrt(2.0 * math.log(longest)))))
+        grades = panels(within.scale, longest, order).grades
+        knees = (feature_edges(attention.features, grades) - float(attention.bias)) / within.slope
+        knees = np.clip(np.concatenate([knees, -knees]), edges[0], edges[-1])
+        fields, weights = composite(np.sort(np.concatenate([edges, knees])), order)
+        mass = weights * normal_density(fields)
+        relevant = mass * relevance(task, fields, min(order / 5.0, 2.0))
+        return SelectedElementwise(panels(within.scale, longest, order), fields, relevant, mass)
     table = panel_selection(sharpness, longest, order, _cells(needed), kinks=within.kinks)
     rule = panels(within.scale, longest, order)
     return SelectedElementwise(rule, table.fields, table.relevant(task.length), table.mass)
@@ -466,19 +494,20 @@ _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
     (AbstractPlanted, AbstractKernel): Method(
         _planted_kernel_panels,
         _planted_kernel_light,
-        (SHARPEST, _LONGEST),
+        (SHARPEST, LONGEST),
         kink_reach=8.0,
         smooth_reach=8.0,
     ),
     (AbstractPlanted, AbstractElementwise): Method(
-        _planted_elementwise_panels, _planted_elementwise_light, (SHARPEST, _LONGEST)
+        _planted_elementwise_panels, _planted_elementwise_light, (SHARPEST, LONGEST)
     ),
     (AbstractSelected, AbstractKernel): Method(
         _selected_kernel_panels,
         _selected_kernel_light,
-        (SHARPEST, STEEPEST, _LONGEST),
+        (SHARPEST, STEEPEST, LONGEST),
         kink_reach=4.0,
         smooth_reach=8.0,
+        exponential_reaches=(4.0, 6.0, 8.0, 12.0, SHARPEST, 24.0),
         light_reach=STEEPEST,
     ),
     (AbstractSelected, AbstractElementwise): Method(

@@ -5,16 +5,20 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from .._check import is_traced, refuse
 from .._results import Estimate
-from ..attention import AbstractAttention, BayesSoftmax
+from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel, BayesSoftmax
+from ..attention.kernel import power_limit
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import mean_estimate
-from ..numerics.quadrature import estimate_from
-from ..tasks import AbstractTask
-from .engines import AbstractEngine
+from ..numerics.quadrature import AbstractRule, estimate_from, panels
+from ..tasks import AbstractSelected, AbstractTask
+from .engines import AbstractEngine, Correlations
+from .engines.planted import weight_moments
 from .overlaps import Overlaps
 from .plan import (
     ORDERS,
@@ -30,7 +34,7 @@ from .plan import (
     steepest,
 )
 
-_CAUTION = 2.0  # towards what the last length of an extrapolation adds
+_CAUTION = 6.0  # towards what the last length of an extrapolation adds: a series in 1/length is only asymptotic
 _ANY_SCALE = 1e3  # of scores, where overlaps are traced by jit or vmap and cannot be looked at
 _LEAST_NOISE = 1e-9  # of scores that are not those of an aligned `k`, or are differentiated
 _MODERATE_SLOPE = 8.0  # of scores on a selected task, or of several heads or features, likewise
@@ -80,26 +84,36 @@ def population_risk(
     if not is_exact(task, attention):
         engine = plan(task, attention, _ANY_SCALE, seed=seed)
         return mean_estimate(compiled_risk(*as_arrays((engine, task, attention, overlaps))))
-    here = jax.lax.stop_gradient(overlaps)  # under `jax.grad` alone these are numbers
+    # Under `jax.grad` alone these are numbers.
+    here, bias = jax.lax.stop_gradient((overlaps, attention.bias))
+    if is_traced(attention.bias):
+        attention = attention.with_free_bias()  # engines differentiate in one that is
     if any(is_traced(leaf) for leaf in jax.tree.leaves(here)):
         return _by_two_orders(task, attention, overlaps, _ANY_SCALE, _LEAST_NOISE, _MODERATE_SLOPE)
-    traced = any(is_traced(leaf) for leaf in jax.tree.leaves(overlaps))
+    traced = any(is_traced(leaf) for leaf in jax.tree.leaves((overlaps, attention.bias)))
     aligned = is_aligned(here) and not traced
     scale, slope = math.sqrt(float(here.q_kk)), abs(float(here.m_kk))
     noise = math.sqrt(max(float(here.q_kk) - slope**2, 0.0))
     longest = steepest(task, attention, aligned) * max(1.0, noise)
     if slope <= longest:
         noise = 0.0 if aligned else max(noise, _LEAST_NOISE)
-        kinks = kinks_at(attention, float(here.m_kk))
+        known = attention.with_bias(0.0 if is_traced(bias) else float(bias))
+        kinks = kinks_at(known, float(here.m_kk))
         return _by_two_orders(task, attention, overlaps, scale, noise, slope, aligned, kinks)
     if traced:
         raise refuse("m_kk", f"{slope:g}", f"at most {longest:g} where it is differentiated")
     lengths = steepest(task, attention, aligned) / slope / np.sqrt(2.0) ** np.arange(5)
-    return extrapolate(
-        lengths,
-        [population_risk(task, attention, overlaps.stretched(each)) for each in lengths],
-        1.0,
-    )
+    values = np.ones(lengths.size)
+    if not attention.compares_tokens:
+        # Weights may grow with the scores. A shorter `k` then takes a longer `v`, so that predictions stay as large.
+        rule, deviations = panels(scale, 1.0, ORDERS[0]), scale * np.append(1.0, lengths)
+        sizes = np.asarray(_weight_sizes(*as_arrays((rule, attention, deviations))))
+        values = sizes[0] / sizes[1:]
+    estimates = [
+        population_risk(task, attention, overlaps.stretched(length, value))
+        for length, value in zip(lengths, values, strict=True)
+    ]
+    return extrapolate(lengths, estimates, 1.0)
 
 
 def _heads_risk(task: Any, attention: AbstractAttention, overlaps: Overlaps) -> Estimate | None:
@@ -156,11 +170,45 @@ def compiled_risk(
 
 
 @eqx.filter_jit
+def _weight_sizes(
+    rule: AbstractRule, attention: AbstractElementwise, deviations: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """`√E[h²]` of tokens whose scores have these deviations."""
+    squares = jax.vmap(lambda each: weight_moments(attention, 0.0, each, rule)[1][0])
+    return jnp.sqrt(squares(deviations))
+
+
+@eqx.filter_jit
 def compiled_profile(
     engine: AbstractEngine, task: AbstractTask, attention: AbstractAttention, m_kk: Any
 ) -> Any:
     """`A` and `B` at `k = m_kk k*`."""
     return engine.profile(task, attention, m_kk)
+
+
+def profiles_at_infinity(
+    task: AbstractTask, attention: AbstractAttention, sign: float
+) -> tuple[Correlations, Correlations] | None:
+    """`A` and `B` of a kernel on a selected task as `k = m_kk k*` grows without bound, by panels of two orders.
+
+    Where scores are stretched without bound a kernel that grows like a power becomes that power, and an exponential one
+    selects the largest score, which is that of the relevant token where the selection is hard. `None` for any other.
+    """
+    if not isinstance(task, AbstractSelected) or not isinstance(attention, AbstractKernel):
+        return None
+    if attention.exponential and math.isinf(task.strength) and sign > 0:
+        # A constant is negligible unless all scores are negative.
+        all_negative = float(task.length.powers(np.log(np.array(0.5)), 0, drop=0))
+        found = 1.0 - all_negative if attention.constant > 0 else 1.0
+        return Correlations(found, found), Correlations(found, found)
+    power = None if attention.exponential else power_limit(attention)
+    if power is None:
+        return None
+    coarse, fine = (
+        compiled_profile(*as_arrays((plan(task, power, 1.0, order=order), task, power, sign)))
+        for order in ORDERS
+    )
+    return coarse, fine
 
 
 def _check_overlaps(task: AbstractTask, attention: AbstractAttention, overlaps: Any) -> None:

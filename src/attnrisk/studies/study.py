@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
-from .._check import Refusal, one_of, real, refuse
+from .._check import LARGEST, Refusal, one_of, real, refuse, shown
 from ..attention import DEFAULT_BIAS, FREE_BIAS
 from ..tasks import parse_lengths
 from .questions import QUESTIONS, AbstractQuestion
@@ -85,7 +85,16 @@ def _word(name: str, value: Any) -> str:
 
 def _bias(name: str, value: Any) -> str:
     """`free`, `default`, or a number in one spelling."""
-    return value if value in (DEFAULT_BIAS, FREE_BIAS) else repr(_number(name, value))
+    if isinstance(value, str) and value in (DEFAULT_BIAS, FREE_BIAS):
+        return value
+    allowed = f"{FREE_BIAS}, {DEFAULT_BIAS}, or a number between ±{LARGEST:g}"
+    try:
+        number = _number(name, value)
+    except Refusal:
+        raise refuse(name, shown(value), allowed) from None
+    if abs(number) > LARGEST:
+        raise refuse(name, shown(value), allowed)
+    return repr(number)
 
 
 def _law(name: str, value: Any) -> str:

@@ -31,7 +31,7 @@ from ..conditionals import given_field_and_score, given_score, left_by_field
 from ..overlaps import Overlaps, aligned
 from .base import AbstractEngine, Correlations
 from .planted import weight_moments
-from .selection import Selection
+from .selection import HardSelection, Selection
 
 # A derivative of order k in a mean loses a factor deviation^-k of precision. A narrower score than this counts as so
 # wide, at an error of the order of its variance: next to none where only the value is asked for.
@@ -48,7 +48,7 @@ class SelectedKernel(AbstractEngine):
 
     rule: AbstractRule
     noise_rule: AbstractRule
-    table: Selection
+    table: Selection | HardSelection
 
     def correlations(
         self, task: AbstractSelected, attention: AbstractKernel, overlaps: Overlaps
@@ -94,7 +94,9 @@ class SelectedKernel(AbstractEngine):
         def alone(lost: Array) -> Array:
             return task.length.powers(log_complement(lost), 1, drop=0)
 
-        found = (table.at @ first) * alone(table.above[:, None] + table.below @ lost)
+        found = table.integrate_at(first) * alone(
+            table.above[:, None] + table.integrate_below(lost)
+        )
         power = (table.mass @ second) * alone(table.mass @ lost)
         return Correlations(jnp.sum(table.weights[:, None] * du * found), jnp.sum(du * power))
 
@@ -204,13 +206,13 @@ def _sums(
     rule: AbstractRule,
     means: tuple[Any, Any, Any],
     u: Float[Array, " u"],
-    table: Selection,
+    table: Selection | HardSelection,
 ) -> tuple[Float[Array, "pairs x u"], ...]:
     """The sums over fields that `pairs` names, with derivatives in the `means`: `m_kk`, bias and variance."""
 
     @jax.custom_jvp
     def sums(
-        rule: AbstractRule, means: tuple[Array, ...], u: Array, table: Selection
+        rule: AbstractRule, means: tuple[Array, ...], u: Array, table: Selection | HardSelection
     ) -> tuple[Array, ...]:
         m_kk, bias, variance = means
         deviation = jnp.sqrt(jnp.maximum(variance, _LEAST_VARIANCE.get(pairs.degree, 1e-6)))
@@ -221,15 +223,15 @@ def _sums(
         )
         lost, first = (_derivatives(moments, deviation) for moments in (lost, first))
 
-        def contract(weights: Any, derivatives: Array, wanted: Any) -> Array:
+        def contract(integrate: Any, derivatives: Array, wanted: Any) -> Array:
             terms = [table.fields[:, None] ** j * derivatives[:, k] for j, k in wanted]
-            return jnp.moveaxis(jnp.tensordot(weights, jnp.stack(terms, 1), 1), 1, 0)
+            return jnp.moveaxis(integrate(jnp.stack(terms, 1)), 1, 0)
 
         return (
-            contract(table.at, first, pairs.at_first),
-            contract(table.at, lost, pairs.at_lost),
-            contract(table.below, first, pairs.below_first),
-            contract(table.below, lost, pairs.below_lost),
+            contract(table.integrate_at, first, pairs.at_first),
+            contract(table.integrate_at, lost, pairs.at_lost),
+            contract(table.integrate_below, first, pairs.below_first),
+            contract(table.integrate_below, lost, pairs.below_lost),
         )
 
     @sums.defjvp

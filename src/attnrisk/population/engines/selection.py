@@ -19,6 +19,7 @@ import numpy as np
 
 from ...attention import Softmax
 from ...numerics.quadrature import (
+    LARGEST_LOG,
     TRANSITION,
     bulk,
     composite,
@@ -31,6 +32,10 @@ from ...numerics.quadrature import (
 from ...tasks import LengthLaw
 
 _MODERATE = 16.0  # sharpness up to which equal steps in x take fewer nodes than panels
+# A part of a panel over which `sharpness · χ*` changes so little serves all nodes x: e^{-w}, w = e^{sharpness χ* - u}
+# is tame up to an imaginary part of π/2, and Gauss–Legendre nodes converge like 12^-2n. Up to so many parts are cheaper
+# than panels of each x.
+_PART, _MOST_PARTS = 0.5, 8
 _APART = 1e-9  # the least distance of a kink from an edge
 _PINCHED = 0.47, 1e-8  # edges around zero for kernels that vanish there: the first and the last
 
@@ -48,9 +53,50 @@ class Selection(NamedTuple):
     below: Any
     at: Any
 
+    def integrate_at(self, values: Any) -> Any:
+        """`E[F; X ∈ dx]` at each node, of values of `F` on the grid (first axis)."""
+        return _contract(self.at, values)
+
+    def integrate_below(self, values: Any) -> Any:
+        """`E[F; X ≤ x]`, likewise."""
+        return _contract(self.below, values)
+
     def relevant(self, law: LengthLaw) -> Any:
         """Weights on the grid of fields that integrate over the field of the relevant token."""
         return self.weights * law.powers(log_complement(self.above), 1, drop=0) @ self.at
+
+
+class HardSelection(NamedTuple):
+    """The same without perturbation: `x` is the largest field, and its nodes are those of the grid.
+
+    Below `x` lie whole panels, with the weights `mass`, and `part[panel, x]` of its own. A cumulative sum over panels
+    makes the cost linear in the number of nodes.
+    """
+
+    fields: Any
+    mass: Any
+    weights: Any
+    above: Any
+    density: Any
+    part: Any
+
+    def integrate_at(self, values: Any) -> Any:
+        return (self.density * values.T).T
+
+    def integrate_below(self, values: Any) -> Any:
+        panels, order = self.part.shape[:2]
+        cut = values.reshape(panels, order, -1)
+        whole = (self.mass.reshape(panels, 1, order) @ cut)[:, 0]
+        before = whole.cumsum(0) - whole
+        return (before[:, None] + self.part @ cut).reshape(values.shape)
+
+    def relevant(self, law: LengthLaw) -> Any:
+        chosen = law.powers(log_complement(self.above), 1, drop=0)
+        return self.weights * chosen * self.density
+
+
+def _contract(weights: Any, values: Any) -> Any:
+    return (weights @ values.reshape(values.shape[0], -1)).reshape(-1, *values.shape[1:])
 
 
 @lru_cache(maxsize=32)
@@ -61,7 +107,7 @@ def panel_selection(
     cells: int,
     pinch_growth: float = 0.0,
     kinks: tuple[float, ...] = (0.0,),
-) -> Selection:
+) -> Selection | HardSelection:
     """The table for functions of a field that are smooth between `kinks`, on each of `cells` parts of a bulk panel.
 
     With a `pinch_growth` its panels shrink by that factor towards each of the kinks, where a kernel vanishes.
@@ -92,7 +138,7 @@ def panel_selection(
 @lru_cache(maxsize=32)
 def light_selection(
     sharpness: float, longest: int, slope: float, fineness: float = 1.0, widened: float = 1.0
-) -> Selection:
+) -> Selection | HardSelection:
     """A smaller table, for analytic functions of a score `slope · χ*`: right to `10^{-8·fineness}` or so.
 
     `widened` stretches its windows and steps, as in `trapezoid`.
@@ -104,38 +150,49 @@ def light_selection(
     if np.isinf(sharpness):
         return _hard(edges, order)
     # In x the integrand has the strip of analyticity of the blunter one, selection or student.
-    x_rule = _equal_steps(sharpness, longest, fineness, widened, slope)
-    return _soft(sharpness, *x_rule, edges, order)
+    u, weights = _equal_steps(sharpness, longest, fineness, widened, slope)
+    if _rounded(sharpness) > slope:
+        return _soft(sharpness, u, weights, edges, order)
+    # A selection no sharper than the student needs no weights of its own: equal steps in the field serve both.
+    grid = trapezoid(slope, (1.0, float(longest)), fineness, widened)
+    near = np.abs(grid.x) <= reach
+    fields, mass = grid.x[near], grid.mass[near]
+    w = np.exp(np.minimum(sharpness * fields - u[:, None], LARGEST_LOG))
+    kept = np.exp(-w)
+    return Selection(fields, mass, weights, -np.expm1(-w) @ mass, mass * kept, mass * w * kept)
 
 
 def _equal_steps(
     sharpness: float, longest: int, fineness: float, widened: float = 1.0, slope: float = np.inf
 ) -> tuple[Any, Any]:
-    """Nodes and weights in `sharpness · x`, coarser where scores change by less per field than the sharpness.
-
-    Their number is that of a sharpness rounded up to 2√2, 4, 4√2 …, so that more tasks share compiled code.
-    """
-    sharp = 2.0 ** (max(3.0, np.ceil(2.0 * np.log2(max(sharpness, 1.0)))) / 2.0)
+    """Nodes and weights in `sharpness · x`, coarser where scores change by less per field than the sharpness."""
+    sharp = _rounded(sharpness)
     kernel, lengths, blunt = Softmax(), (1.0, float(longest)), max(1.0, sharp / max(slope, 1.0))
     rule = trapezoid(sharp, lengths, fineness, widened, kernel, [(0.0, sharp)], coarsened=blunt)
     return rule.for_transform(kernel, [(0.0, sharpness)], longest)
 
 
-def _hard(edges: np.ndarray, order: int) -> Selection:
-    """No perturbation: `x` is the largest field, on the nodes of the grid itself."""
+def _rounded(sharpness: float) -> float:
+    """Up to 2√2, 4, 4√2 …, of which the number of nodes is taken, so that more tasks share compiled code."""
+    return 2.0 ** (max(3.0, np.ceil(2.0 * np.log2(max(sharpness, 1.0)))) / 2.0)
+
+
+def _hard(edges: np.ndarray, order: int) -> HardSelection:
     fields, weights = composite(edges, order)
-    below = np.zeros((fields.size, fields.size))
-    above = np.zeros(fields.size)
+    density = normal_density(fields)
+    above, part = np.zeros(fields.size), np.zeros((edges.size - 1, order, order))
     for panel in range(edges.size - 1):
         left, right = edges[panel : panel + 2]
-        columns = slice(panel * order, (panel + 1) * order)
-        bounds = np.clip(fields, left, right)[:, None]
-        lower = np.concatenate([np.full_like(bounds, left), bounds], -1)
-        upper = np.concatenate([bounds, np.full_like(bounds, right)], -1)
-        below[:, columns] = np.einsum("xn,xni->xi", *_on_panel(left, right, lower, order)[1:])
-        above += _on_panel(left, right, upper, order)[1].sum(-1)
-    density = normal_density(fields)
-    return Selection(fields, weights * density, weights, above, below, np.diag(density))
+        rows = slice(panel * order, (panel + 1) * order)
+        bounds = fields[rows, None]
+        lower, upper = (
+            np.concatenate([np.full_like(bounds, left), bounds], -1),
+            np.concatenate([bounds, np.full_like(bounds, right)], -1),
+        )
+        part[panel] = np.einsum("xn,xni->xi", *_on_panel(left, right, lower, order)[1:])
+        above[rows] = _on_panel(left, right, upper, order)[1].sum(-1)
+        above[: rows.start] += _on_panel(left, right, np.array([[left, right]]), order)[1].sum()
+    return HardSelection(fields, weights * density, weights, above, density, part)
 
 
 def _soft(sharpness: float, u: Any, weights: Any, edges: np.ndarray, order: int) -> Selection:
@@ -147,6 +204,14 @@ def _soft(sharpness: float, u: Any, weights: Any, edges: np.ndarray, order: int)
     for panel in range(edges.size - 1):
         left, right = edges[panel : panel + 2]
         columns = slice(panel * order, (panel + 1) * order)
+        parts = max(1, int(np.ceil((right - left) * sharpness / _PART)))
+        if parts <= _MOST_PARTS:
+            chi, mass, basis = _on_panel(left, right, np.linspace(left, right, parts + 1), order)
+            w = np.exp(np.minimum(sharpness * chi - u[:, None], LARGEST_LOG))
+            kept = mass * np.exp(-w)
+            below[:, columns], at[:, columns] = kept @ basis, (w * kept) @ basis
+            above += -np.expm1(-w) @ mass
+            continue
         inside = ((crossing > left) & (crossing < right)).any(-1)
         for rows, inner in ((inside, crossing), (~inside, crossing[:, :0])):
             if not rows.any():
