@@ -275,9 +275,9 @@ def _follow(
         M = state[:split].reshape(runs, students, teachers)
         return M, state[split:].reshape(runs, students, students)
 
-    def at(state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        M, Q, risk = _velocity(*arrays, *as_arrays(unpack(state)))
-        return np.concatenate([np.ravel(M), np.ravel(Q)]), np.asarray(risk)
+    def velocity(state: np.ndarray) -> np.ndarray:
+        M, Q, _ = _velocity(*arrays, *as_arrays(unpack(state)))
+        return np.concatenate([np.ravel(M), np.ravel(Q)])
 
     def bound(_: float, state: np.ndarray) -> float:
         return _DIVERGED - float(np.abs(unpack(state)[1]).max())
@@ -287,7 +287,7 @@ def _follow(
         [np.tile(np.ravel(start.M), runs), np.tile(np.ravel(_symmetric(start.Q)), runs)]
     )
     solved = solve_ivp(
-        lambda _, state: at(state)[0],
+        lambda _, state: velocity(state),
         (0.0, max(float(times[-1]), 1e-12)),
         first,
         t_eval=times,
@@ -298,12 +298,14 @@ def _follow(
     end, result, states = float(solved.t[-1]), Result.TIME_OVER, solved.y.T
     if solved.status != 0 or solved.t.size < len(times):
         result = Result.DIVERGED
-    found = [at(state) for state in states]
-    if result is Result.TIME_OVER and np.abs(found[-1][0]).max() < _AT_REST * min(1.0, rates[0]):
+    slowest = _AT_REST * min(1.0, rates[0])
+    if result is Result.TIME_OVER and np.abs(velocity(states[-1])).max() < slowest:
         result = Result.CONVERGED
     paths = [unpack(state) for state in states]
     M, Q = (np.stack([path[part] for path in paths], 1) for part in range(2))
-    risk = np.stack([each[1] for each in found], 1)
+    # A path is optimised on its own points, on which its risk is too low: the risk is that on those of another.
+    others = arrays[0], jnp.roll(arrays[1], 1, 0), arrays[2]
+    risk = np.stack([np.asarray(_velocity(*others, *as_arrays(path))[2]) for path in paths], 1)
     recorded = np.asarray(times[: len(states)])
     return OnlineSGD(recorded, _mean(M), _mean(Q), _mean(risk), end_time=end, result=result)
 

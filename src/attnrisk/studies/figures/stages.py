@@ -123,7 +123,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         for nu, colour in zip((12, 6, 3), _COLOURS, strict=True)
     ]
     handles += [Line(f"head {h + 1}", INK, dash, 1.2).through() for h, dash in enumerate(_DASHES)]
-    add_legend(figure, [*handles, _BAYES.through()], 7, [])
+    add_legend(figure, [*handles, _BAYES.through()], 4, [])
     return figure
 
 
