@@ -4,7 +4,9 @@ from math import log
 
 import numpy as np
 
-from attnrisk.studies.figures import basins, descent, figure4, figure5, flow
+from attnrisk.studies import head_questions
+from attnrisk.studies.figures import basins, descent, figure4, figure5, flow, specialise
+from attnrisk.studies.figures import stages as head_stages
 from attnrisk.studies.figures.rows import Row
 from attnrisk.studies.questions import (
     ERM,
@@ -178,7 +180,56 @@ def trainings(question):
     ]
 
 
+def heads(question):
+    """Each head helps; one search does not converge."""
+    count = getattr(question, "heads", 3)
+    found = {"risk": 0.4 + 0.5 / (1 + count), "risk_error": 1e-12}
+    if getattr(question, "prune", False):
+        found |= {"pruned": [0.5 + 0.1 * gone for gone in range(count)], "pruned_error": 1e-9}
+    return found | (BAD if getattr(question, "attention", "") == "softmax-1" else {})
+
+
+def stages(question):
+    """All heads turn to the first feature, then each to its own."""
+    path = {"risk": 0.5, "risk_error": 0.01, "bayes_risk": 0.4}
+    return [
+        {
+            "time": time,
+            **path,
+            "head": head,
+            "feature": feature,
+            "overlap": float(feature == 1 if time < 2 else head == feature),
+            "overlap_error": 0.01,
+            "found": float(feature) if feature < 3 else None,
+        }
+        for time in (0.0, 1.0, 2.0)
+        for head in (1, 2, 3)
+        for feature in (1, 2, 3)
+    ]
+
+
+def specialised(question):
+    """With a weak ridge; one place does not converge, and one is unstable."""
+    found = {
+        "separation": 2.0 if question.ridge_k < 0.3 else 0.0,
+        "test_risk": 0.5,
+        "test_risk_error": 0.01,
+        "train_error": 0.3,
+        "replicon": 0.5,
+        "minima": 1,
+        "warning": "unstable" if question.ridge_k < 0.15 else "",
+        "spread": 0.0,
+    }
+    return found | (BAD if question.alpha == 8 and question.ridge_k > 0.3 else {})
+
+
 ANSWERS = {
+    head_questions.FeatureBayes: heads,
+    head_questions.HeadsOnAtoms: heads,
+    head_questions.LeastHeads: heads,
+    head_stages.HeadStages: stages,
+    specialise.LearnedHeads: specialised,
+    specialise.FittedHeads: specialised,
     TrainGrid: trainings,
     Bayes: least,
     Floor: least,

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -52,6 +53,44 @@ def test_heads_of_the_catalogue(run):
     assert len(fields["rows"][0]["biases"]) == 2
 
 
+def test_flow_of_two_heads(run):
+    words = ("flow", *FLIPPED, "--length", "2", "--heads", "2", "--time", "3")
+    fields = _answer(run(*words, "--json"))
+    assert np.shape(fields["overlaps"]["M"]) == (3, 2)
+    assert np.shape(fields["overlaps"]["Q"]) == (3, 3)
+    assert fields["head_weights"] == [0.5, 0.5]
+    assert len(fields["biases"]) == fields["heads"] == 2
+    assert len(fields["feature_times"]) == 1
+    assert fields["path"][0]["time"] == 0.0
+    assert fields["path"][-1]["time"] == fields["time"] == 3.0
+    assert fields["path"][-1]["risk"] < fields["path"][0]["risk"]
+    assert not fields["converged"]
+
+
+def test_online_sgd_is_the_library(run):
+    words = ("flow", *FLIPPED, "--length", "2", "--heads", "2", "--time", "1", "--step", "0.5")
+    fields = _answer(run(*words, "--json"))
+    start = jax.tree.map(
+        lambda leaf: leaf[0], ar.random_starts(jax.random.key(0), 1, keys=2, features=1)
+    )
+    task, heads = ar.FeatureSLR(ar.flipped(4.0), 2), ar.Heads(ar.Softmax(), 2)
+    times = [each["time"] for each in fields["path"]]
+    path = ar.online_sgd(task, heads, start, step=0.5, times=times)
+    np.testing.assert_allclose(fields["overlaps"]["M"], path.end.M, atol=1e-12)
+    assert fields["risk"] == pytest.approx(float(path.end_risk), abs=1e-12)
+    assert (fields["step"], fields["batch"]) == (0.5, 1)
+    shown = run(*words).out
+    assert "Online SGD, 2 heads of softmax" in shown
+    assert "features found at" in shown
+
+
+def test_when_features_are_found():
+    times, M = np.array([0.0, 1.0, 2.0, 4.0]), np.zeros((4, 3, 3))
+    M[:, 0, 0], M[:, 1, 1] = [0.0, 0.5, 1.0, 2.0], [0.1, 0.1, 0.2, 0.3]
+    overlaps = ar.Overlaps(M, M @ M.swapaxes(1, 2) + np.eye(3))
+    assert ar.feature_times(times, overlaps) == [2.0, None]
+
+
 BAD = [
     (("bayes", "--task", "features"), "--features = (nothing)"),
     (("bayes", "--features", "flipped:9"), "--features = 'flipped:9'"),
@@ -59,6 +98,10 @@ BAD = [
     (("bayes", "--task", "features", "--features", "one-of:9,x"), "--features = 'one-of:9,x'"),
     (("bayes", "--task", "features", "--features", "gaussian:-1"), "--features = 'gaussian:-1'"),
     (("bayes", *FLIPPED, "--nu", "4"), "--nu = 4"),
+    (("flow", *FLIPPED, "--heads", "2", "--start", "mismatched"), "--start = mismatched"),
+    (("flow", *FLIPPED, "--heads", "2", "--m-kk", "1", "--q-kk", "1"), "left out with several"),
+    (("flow", "--attention", "softmax,linear"), "--attention = 'softmax,linear'"),
+    (("flow", "--step", "0.5", "--task", "max"), "--task = max"),
     (("bayes", *FLIPPED, "--spread", "2"), "--spread = 2"),
     (("bayes", *FLIPPED, "--noise", "-1"), "--noise = -1"),
     (("bayes", "--task", "feature"), "--task = 'feature'"),

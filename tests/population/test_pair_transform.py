@@ -156,6 +156,42 @@ def test_long_sequences_against_random_points(rng):
     assert abs(float(ar.population_risk(task, heads, overlaps)) - mean) < 4 * error
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("on_manifold", [True, False], ids=["on", "off"])
+@pytest.mark.parametrize("length", [1, 10, 1000], ids=str)
+@pytest.mark.parametrize("count", [2, 3])
+def test_heads_of_any_length_against_random_sequences(count, length, on_manifold, rng):
+    heads = ar.Heads(ar.SoftmaxPlusOne(), count, bias=-np.log(length) / 2)
+    task = ar.FeatureSLR(MIXED, length, noise=0.2)
+    vectors = 0.8 * rng.normal(size=(count + 1, count + 4))
+    overlaps = _keys(*vectors[:-1, :2]) if on_manifold else overlaps_of(vectors, teachers=3)
+    found = ar.population_risk(task, heads, overlaps)
+    assert found.kind is ar.ErrorKind.BOUND
+    mean, error = _monte_carlo(task, heads, overlaps, min(100_000, 2 * 10**6 // length), rng)
+    assert abs(float(found) - mean) < 4 * error + float(found.error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [10**4, 10**6], ids=str)
+def test_two_heads_among_a_million_tokens(length, rng):
+    """Sequences token by token, with the values integrated out: `1 − 2vE[a_ε] + v²E[Σa²]`."""
+    nu = 4 * np.log(length)
+    kappa, v = 3.0, 1.9
+    task, heads = ar.FeatureSLR(ar.flipped(nu), length), ar.Heads(ar.Softmax(), 2)
+    losses = []
+    for _ in range(2000 if length < 10**5 else 100):
+        fields = rng.standard_normal(length)
+        fields[0] += rng.choice([-1.0, 1.0]) * np.sqrt(nu)
+        weights = np.zeros(length)
+        for sign in (1.0, -1.0):
+            strengths = np.exp(sign * kappa * fields - kappa * np.abs(fields).max())
+            weights += 0.5 * strengths / strengths.sum()
+        losses.append(1.0 - 2.0 * v * weights[0] + v**2 * np.sum(weights**2))
+    error = np.std(losses) / np.sqrt(len(losses))
+    found = float(ar.population_risk(task, heads, _keys([kappa], [-kappa], value=v)))
+    assert abs(found - np.mean(losses)) < 4 * error
+
+
 SLOPES = {
     "pairs": (ATTENTIONS[1], OFF),
     "opposite": (ATTENTIONS[0], _keys([1.3, 0.2], [-1.3, -0.2])),

@@ -141,13 +141,14 @@ def test_a_fit_of_two_heads():
 
 
 def test_the_informed_start_of_more_heads_than_features():
-    """One key lies along k*; the others are small and differ, as equal heads would never part."""
+    """One key lies along k*, one opposite; the others are small and differ, as equal heads would never part."""
     data = dataset("ragged")
-    start = np.asarray(default_starts(data, Averaged(3))["teacher"])
-    np.testing.assert_allclose(start[0], np.sqrt(2.0) * np.asarray(data.teacher)[0])
+    start = np.asarray(default_starts(data, Averaged(4))["teacher"])
+    for key, sign in zip(start, (1.0, -1.0), strict=False):
+        np.testing.assert_allclose(key, sign * np.sqrt(2.0) * np.asarray(data.teacher)[0])
     np.testing.assert_array_equal(start[-1], data.teacher[-1])
-    assert np.max(np.abs(start[1:3])) < 0.5
-    assert np.min(np.abs(start[1] - start[2])) > 0
+    assert np.max(np.abs(start[2:4])) < 0.5
+    assert np.min(np.abs(start[2] - start[3])) > 0
 
 
 @pytest.fixture(scope="module")

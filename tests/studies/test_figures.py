@@ -35,6 +35,7 @@ LEAST = (
     "task nu length attention bias risk error attained bayes_risk bayes_error excess m_kk best_bias"
 )
 LEARNED = "task nu length attention alpha risk error result warning ridge_k ridge_v"
+HEADS = "law nu length curve risk error bayes_risk excess result"
 COLUMNS = {
     "1": "task attention width layers steps batch_size length pairs vocabulary precision learning_rate seed "
     "parameters accuracy loss bits_per_character best_accuracy validation_accuracy validation_loss train_loss "
@@ -56,6 +57,12 @@ COLUMNS = {
     "prediction": "task attention width length accuracy lowest highest accuracies gap gap_without_bias bias result "
     "attained correlation_gap correlation_gap_low correlation_gap_high correlation_gap_without_bias "
     "correlation_gap_without_bias_low correlation_gap_without_bias_high",
+    "heads": HEADS,
+    "flipped": f"signal tokens {HEADS}",
+    "pruning": "curve result pruned heads risk error",
+    "stages": "curve time risk risk_error bayes_risk head feature overlap overlap_error found",
+    "specialise": "alpha ridge_k separation test_risk test_risk_error train_error replicon minima warning result "
+    "fitted_separation fitted_spread fitted_train_error fitted_test_risk fitted_result",
 }
 
 # A few points of both figures, in little time.

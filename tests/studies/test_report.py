@@ -185,6 +185,7 @@ def test_the_report_asks_all_it_can_at_once():
 
 def test_every_figure_of_the_paper_is_on_the_full_page():
     full = {"2", "3", "4", "5", "6", "7", "haystack", "phases", "flow"}
+    full |= {"heads", "pruning", "stages", "flipped", "specialise"}
     assert set(page.shown(False)) == full
     quick = set(page.shown(True))
     assert quick == {"2", "haystack", "flow"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import options, render
 from .command import ASK, command
+from .head_flow import head_flow
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -87,7 +88,7 @@ def population(args: Any) -> render.Shown:
         "task": render.task_fields(task),
     }
     show: Any = _risk_panel if len(found) == 1 else _risk_table
-    if all(map(_has_heads, found)):
+    if any(map(_has_heads, found)):
         show = _heads_panel if len(found) == 1 else _heads_table
     return render.Shown(fields, [show(render.task_words(task), found, bayes, given is not None)])
 
@@ -162,20 +163,24 @@ def _heads_panel(task: str, found: list[HeadsMinimum], bayes: Estimate, at_overl
     return render.facts(f"{heads}{_name(least.attention)} on the {task}", rows)
 
 
-def _heads_table(task: str, found: list[HeadsMinimum], bayes: Estimate, at_overlaps: bool) -> Any:
+def _heads_table(
+    task: str, found: list[Minimum | HeadsMinimum], bayes: Estimate, at_overlaps: bool
+) -> Any:
     rows = [
         (
             _name(least.attention),
             render.with_error(least.risk, _DIGITS),
             render.significant(_gap(least.risk, bayes), _DIGITS),
             _key_words(least.overlaps.M[:-1, :-1]),
-            render.short_result(least.result),
+            render.short_result(least.result) if least.converged else "!",
         )
         for least in found
     ]
     columns = "attention", "risk", "gap to Bayes", "keys along the features", "result"
     first = ("(Bayes)", render.with_error(bayes, _DIGITS))
     notes = render.result_notes([least.result for least in found])
+    if any(least.result.converged and not least.converged for least in found):
+        notes.append("! a saddle point: no minimum was found")
     return render.table(f"Lowest risk, {task}", columns, [first, *rows], notes, head=1)
 
 
@@ -263,8 +268,8 @@ class Moment(NamedTuple):
 @command(
     ASK,
     "gradient flow",
-    options.task(nu="2", length="10"),
-    options.ATTENTION,
+    options.task(nu="2", length="10", features=True),
+    options.one_with_heads(),
     options.whole("runs", "Number of initialisations; for several, one line each.", 1, 10_000, "1"),
     options.choice(
         "start",
@@ -280,18 +285,35 @@ class Moment(NamedTuple):
         maximum=1e5,
     ),
     options.seed("the random initialisations"),
-    options.number("time", "Final time of the flow, > 0.", "1e5", above=0.0),
+    options.number(
+        "time",
+        "Final time, > 0; default 1e5, 200 for several heads or features, 50 with --step.",
+        None,
+        above=0.0,
+    ),
+    options.number(
+        "step",
+        "Step size of online SGD, which replaces the flow; the unit of time is then D steps.",
+        None,
+        above=0.0,
+    ),
+    options.whole("batch", "Mini-batch size of online SGD.", 1, 10**9, "1"),
     options.overlaps("start from them"),
 )
 def flow(args: Any) -> render.Shown:
-    """Gradient flow of the population risk on k and v (training with infinite data).
+    """Gradient flow of the population risk on k and v, or online SGD (training with infinite data).
 
     Example: attnrisk flow --nu 2 --attention softmax --start mismatched --runs 5
     """
     from ..flow import gradient_flow
 
-    task, attention = args.task, args.attention
-    paths = gradient_flow(task, attention, _starts(args), times_to(args.time))
+    task, attention, starts = args.task, args.attention, _starts(args)
+    several = attention.keys > 1 or task.name == "features"
+    usual = 50.0 if args.step else 200.0 if several else 1e5
+    times = times_to(args.time or usual)
+    if several or args.step:
+        return head_flow(args, starts, times)
+    paths = gradient_flow(task, attention, starts, times)
     found = _runs(paths, attention.free_bias)
     rows = []
     for result, moments in found:
@@ -342,9 +364,17 @@ def _starts(args: Any) -> Overlaps:
     from .._check import refuse
     from ..flow import random_starts, swapped_starts
 
+    counts = args.attention.keys, args.task.features
+    if counts != (1, 1):
+        if args.start == "mismatched":
+            raise refuse("start", "mismatched", "random with several heads or features")
+        if args.overlaps is not None:
+            raise refuse("overlaps", "(given)", "left out with several heads or features")
     if args.overlaps is None:
-        draw = swapped_starts if args.start == "mismatched" else random_starts
-        return draw(jax.random.key(args.seed), args.runs, args.size)
+        key = jax.random.key(args.seed)
+        if args.start == "mismatched":
+            return swapped_starts(key, args.runs, args.size)
+        return random_starts(key, args.runs, args.size, *counts)
     if args.start is not None:
         raise refuse("start", repr(args.start), "left out where overlaps are given")
     if args.runs != 1:

@@ -236,6 +236,19 @@ def heads() -> Options:
     return Options("attentions", (*listed.parameters, *count.parameters), read)
 
 
+def one_with_heads() -> Options:
+    """One attention with a number of heads."""
+    every = heads()
+
+    def read(attention: str, bias: str, heads: str) -> AbstractAttention:
+        found = every.read(attention=[attention], bias=bias, heads=heads)
+        if len(found) != 1:
+            raise refuse("attention", repr(attention), "a single one here")
+        return found[0]
+
+    return Options("attention", (*_NAME.parameters, *every.parameters[1:]), read)
+
+
 def overlaps(use: str) -> Options:
     """The seven overlaps of one head."""
     panel = f"Overlaps: give any of them to {use}; the others are 0"

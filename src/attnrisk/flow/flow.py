@@ -19,6 +19,7 @@ from ..tasks import AbstractTask
 from .state import DERIVATIVES, Problem, evaluator
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
+_FOUND = 0.5  # an overlap with a feature below this is that of a key which has not found it
 
 
 class Flow(eqx.Module):
@@ -165,6 +166,32 @@ def gradient_flow(
         end_risk=part(risk, -1),
         result=runs.result[index],
     )
+
+
+def feature_times(times: Any, overlaps: Overlaps) -> list[float | None]:
+    """Times at which each feature is found along a path.
+
+    A feature is found when the largest overlap of a key with it reaches half of its final value.
+
+    Args:
+        times: Ascending times, shape `(T,)`.
+        overlaps: Overlaps at these times, with an axis of times in front.
+
+    Returns:
+        A time for each feature, or `None` where the final overlap is below 0.5.
+    """
+    times, sizes = np.asarray(times, float), np.abs(np.asarray(overlaps.M)[:, :-1, :-1]).max(1)
+    found: list[float | None] = []
+    for size in sizes.T:
+        reached = np.flatnonzero(size >= size[-1] / 2.0)
+        if size[-1] < _FOUND:
+            found.append(None)
+            continue
+        last = max(int(reached[0]), 1)
+        before, after = size[last - 1], size[last]
+        share = np.clip((size[-1] / 2.0 - before) / max(after - before, 1e-300), 0.0, 1.0)
+        found.append(float(times[last - 1] + share * (times[last] - times[last - 1])))
+    return found
 
 
 def follow(

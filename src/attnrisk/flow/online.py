@@ -21,6 +21,7 @@ from ..attention import AbstractAttention, BayesSoftmax
 from ..numerics.arrays import as_arrays
 from ..numerics.linalg import cholesky
 from ..numerics.qmc import sobol
+from ..population.engines.sobol import needle_sequence
 from ..population.overlaps import Overlaps
 from ..population.plan import check_problem
 from ..tasks import AbstractNeedle, AbstractTask
@@ -32,7 +33,7 @@ _LEAST_POINTS = 512
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-7  # of the solver: less than the error of the points
 _DIVERGED = 1e3  # a squared norm beyond it does not come back
 _AT_REST = 1e-5  # change of the overlaps in a unit of time, for steps of size one
-_BISECTIONS = 8
+_BISECTIONS, _SEEDS = 8, 2
 _STEPS_TRIED = 0.05, 20.0  # between which the largest step is sought
 
 
@@ -79,6 +80,7 @@ def online_sgd(
     batch: int = 1,
     times: Any = DEFAULT_TIMES,
     seed: int = 0,
+    log2_points: int = _LOG2_POINTS,
 ) -> OnlineSGD:
     """Online stochastic gradient descent in the limit `D → ∞`: the path of the overlaps (section 10).
 
@@ -93,6 +95,8 @@ def online_sgd(
         batch: Number of sequences in a mini-batch.
         times: Ascending times from 0, shape `(T,)`, in units of `D` steps.
         seed: Seed of the Sobol points over which expectations are averaged.
+        log2_points: At most `2^log2_points` points in each of 16 randomisations. Each randomisation follows a path of
+            its own; where these separate at a saddle, the errors are large.
 
     Returns:
         An `OnlineSGD`: `M` of shape `(T, H+1, F+1)`, `Q` of shape `(T, H+1, H+1)` and `risk` of shape `(T,)`, with
@@ -110,7 +114,7 @@ def online_sgd(
     read = np.atleast_1d(numbers("times", times, allowed))
     if read.ndim != 1 or not read.size or read[0] != 0 or np.any(np.diff(read) <= 0):
         raise refuse("times", shown(times), allowed)
-    points = _draw(problem, seed)
+    points = _draw(problem, seed, whole("log2_points", log2_points, 1, 20))
     noise = step**2 / batch
     return _follow(problem, start, points, (step, noise), read)
 
@@ -124,6 +128,8 @@ def largest_step(
     seed: int = 0,
 ) -> Estimate:
     """Largest step size of online SGD that does not diverge, by bisection.
+
+    The error is the standard error over two sets of Sobol points plus half the width of the final bracket.
 
     Args:
         task: The task.
@@ -142,7 +148,23 @@ def largest_step(
         >>> 1.0 < float(step) < 3.0
         True
     """
-    time = real("time", time, above=0.0)
+    time, seed = real("time", time, above=0.0), whole("seed", seed, minimum=0)
+    found = [_bisect(task, attention, start, batch, time, seed + at) for at in range(_SEEDS)]
+    middles = np.array([(low + high) / 2.0 for low, high in found])
+    width = max((high - low) / 2.0 for low, high in found)
+    error = middles.std(ddof=1) / np.sqrt(_SEEDS) + width
+    return Estimate(float(middles.mean()), float(error), ErrorKind.STANDARD)
+
+
+def _bisect(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    start: Overlaps,
+    batch: int,
+    time: float,
+    seed: int,
+) -> tuple[float, float]:
+    """A step size that does not diverge and a slightly larger one that does."""
 
     def diverges(log_step: float) -> bool:
         path = online_sgd(task, attention, start, np.exp(log_step), batch, [0.0, time], seed)
@@ -155,8 +177,7 @@ def largest_step(
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
         low, high = (low, middle) if diverges(middle) else (middle, high)
-    lowest, highest = float(np.exp(low)), float(np.exp(high))
-    return Estimate((lowest + highest) / 2.0, (highest - lowest) / 2.0, ErrorKind.BOUND)
+    return float(np.exp(low)), float(np.exp(high))
 
 
 class _Problem(eqx.Module):
@@ -181,16 +202,18 @@ def _check(task: Any, attention: Any, start: Any) -> _Problem:
     return _Problem(task, attention)
 
 
-def _draw(problem: _Problem, seed: int) -> Float[np.ndarray, "r n d"]:
-    """Location, shift, label noise, and for each token the teacher's fields and what student vectors have beyond."""
+def _draw(
+    problem: _Problem, seed: int, log2_points: int = _LOG2_POINTS
+) -> Float[np.ndarray, "r n d"]:
+    """Label noise, then a needle sequence: the teacher's fields of each token and what student vectors have beyond."""
     task = problem.task
     fields = task.features + problem.attention.keys + 2
     dimension = 2 + task.shift_uniforms + fields * int(task.length.longest)
-    log2 = min(_LOG2_POINTS, int(np.floor(_LOG2_NUMBERS - np.log2(dimension))))
+    log2 = int(np.floor(_LOG2_NUMBERS - np.log2(dimension)))
     if 2**log2 < _LEAST_POINTS:
         most = 2**_LOG2_NUMBERS // _LEAST_POINTS // fields
         raise refuse("length", str(task.length), f"at most {most} for online SGD of this attention")
-    return sobol(dimension, log2, _RANDOMISATIONS, whole("seed", seed, minimum=0))
+    return sobol(dimension, min(log2, log2_points), _RANDOMISATIONS, whole("seed", seed, minimum=0))
 
 
 def _moments(
@@ -199,20 +222,18 @@ def _moments(
     """`E[(y−f) Σ_ℓ ∂f h*_ℓᵀ]`, `E[(y−f) Σ_ℓ ∂f h_ℓᵀ]`, `E[(y−f)² Σ_ℓ ∂f ∂fᵀ]` and `E[(y−f)²]`."""
     task, attention = problem.task, problem.attention
     students, teachers = overlaps.M.shape
-    drawn = 2 + task.shift_uniforms
     root = cholesky(overlaps.residual)
 
     def predict(fields: Float[Array, "L P"]) -> Array:
         return attention.attend(fields[:, :-1].T) @ fields[:, -1]
 
     def at_point(point: Array) -> tuple[Array, ...]:
-        normal = ndtri(point[drawn:]).reshape(-1, teachers + students)
-        relevant = jnp.arange(len(normal)) == jnp.floor(len(normal) * point[0])
-        scale = jnp.where(relevant, task.spread, 1.0)[:, None]
-        shift = jnp.append(task.draw_shift(point[2:drawn]), 0.0)
-        teacher = scale * normal[:, :teachers] + relevant[:, None] * shift
+        drawn = needle_sequence(task, point[1:], teachers + students)
+        normal, scale = drawn.normals, drawn.deviations[:, None]
+        shift = jnp.append(drawn.shift, 0.0)
+        teacher = scale * normal[:, :teachers] + drawn.relevant[:, None] * shift
         student = teacher @ overlaps.M.T + scale * (normal[:, teachers:] @ root.T)
-        label = jnp.sum(relevant * teacher[:, -1]) + task.noise * ndtri(point[1])
+        label = jnp.sum(drawn.relevant * teacher[:, -1]) + task.noise * ndtri(point[0])
         prediction, slope = jax.value_and_grad(predict)(student)
         left = label - prediction
         moved = scale * slope  # |X_ℓ|²/D is the square of the scale
@@ -254,9 +275,9 @@ def _follow(
         M = state[:split].reshape(runs, students, teachers)
         return M, state[split:].reshape(runs, students, students)
 
-    def at(state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        M, Q, risk = _velocity(*arrays, *as_arrays(unpack(state)))
-        return np.concatenate([np.ravel(M), np.ravel(Q)]), np.asarray(risk)
+    def velocity(state: np.ndarray) -> np.ndarray:
+        M, Q, _ = _velocity(*arrays, *as_arrays(unpack(state)))
+        return np.concatenate([np.ravel(M), np.ravel(Q)])
 
     def bound(_: float, state: np.ndarray) -> float:
         return _DIVERGED - float(np.abs(unpack(state)[1]).max())
@@ -266,7 +287,7 @@ def _follow(
         [np.tile(np.ravel(start.M), runs), np.tile(np.ravel(_symmetric(start.Q)), runs)]
     )
     solved = solve_ivp(
-        lambda _, state: at(state)[0],
+        lambda _, state: velocity(state),
         (0.0, max(float(times[-1]), 1e-12)),
         first,
         t_eval=times,
@@ -277,12 +298,14 @@ def _follow(
     end, result, states = float(solved.t[-1]), Result.TIME_OVER, solved.y.T
     if solved.status != 0 or solved.t.size < len(times):
         result = Result.DIVERGED
-    found = [at(state) for state in states]
-    if result is Result.TIME_OVER and np.abs(found[-1][0]).max() < _AT_REST * min(1.0, rates[0]):
+    slowest = _AT_REST * min(1.0, rates[0])
+    if result is Result.TIME_OVER and np.abs(velocity(states[-1])).max() < slowest:
         result = Result.CONVERGED
     paths = [unpack(state) for state in states]
     M, Q = (np.stack([path[part] for path in paths], 1) for part in range(2))
-    risk = np.stack([each[1] for each in found], 1)
+    # A path is optimised on its own points, on which its risk is too low: the risk is that on those of another.
+    others = arrays[0], jnp.roll(arrays[1], 1, 0), arrays[2]
+    risk = np.stack([np.asarray(_velocity(*others, *as_arrays(path))[2]) for path in paths], 1)
     recorded = np.asarray(times[: len(states)])
     return OnlineSGD(recorded, _mean(M), _mean(Q), _mean(risk), end_time=end, result=result)
 

@@ -20,7 +20,7 @@ from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import difference_error
 from ..population.engines import AbstractEngine
-from ..population.engines.sobol import RANDOMISATIONS
+from ..population.engines.sobol import MOST_POINTS, RANDOMISATIONS
 from ..population.overlaps import Overlaps, overlaps_of, vectors_of
 from ..population.plan import SHARPEST, is_exact, light_plan, plan, steepest
 from ..tasks import AbstractTask
@@ -35,6 +35,9 @@ _MARGIN = 0.9  # of a reach that may be used: the end of a step may lie beyond
 # converge slowly, and two of like order may agree by chance.
 _FINER, _FINER_AT_KINKS = 1.25, 2.0
 _BATCH = 16  # states in a compiled call
+_FEWER_POINTS = (
+    11  # random points of a flow of several heads, whose Hessian has many rows; a power of two
+)
 # Noise of vectors where random points are used: it moves the risk by some 10^-4, less than the error of the points.
 SMOOTHING = 0.02
 
@@ -124,7 +127,16 @@ class Problem(eqx.Module):
         """A plan for gradients: where random points are used, one randomisation, of other points than risks have."""
         if self.is_exact:
             return light_plan(self.task, self.attention, *limits, fineness)
-        return plan(self.task, self.attention, limits.length, seed=seed, randomisations=1)
+        several = self.attention.keys > 1 or self.task.features > 1
+        points = _FEWER_POINTS if several else MOST_POINTS
+        return plan(
+            self.task,
+            self.attention,
+            limits.length,
+            seed=seed,
+            randomisations=1,
+            log2_points=points,
+        )
 
     def risks(self, state: Float[Array, " n"], engine: AbstractEngine, noise: float = 0.0) -> Any:
         """The risk of one state, for each randomisation; each vector has so much noise in addition."""

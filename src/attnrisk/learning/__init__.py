@@ -2,6 +2,7 @@
 
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import erm_asymptotics
+from .heads import head_separation, heads_asymptotics
 from .optimal import (
     FixedPoint,
     OptimalAsymptotics,
@@ -20,6 +21,8 @@ __all__ = [
     "Thresholds",
     "Trajectory",
     "erm_asymptotics",
+    "head_separation",
+    "heads_asymptotics",
     "optimal_asymptotics",
     "optimal_thresholds",
     "state_evolution",

@@ -285,7 +285,7 @@ class Problem(Averages):
         nearby = probes(self.layout, x)
         matrices = [self.layout.unpack(each).matrices() for each in nearby]
         M, Q, _ = (np.stack(each) for each in zip(*matrices, strict=True))
-        risks = np.asarray(_risks(as_arrays((self.task, self.attention, engine)), M, Q))
+        risks = np.asarray(risks_at(as_arrays((self.task, self.attention, engine)), M, Q))
         values = np.mean(risks.reshape(len(nearby), -1), 1)
         slope = (values[1:] - values[0]) / np.diag(nearby[1:] - x)
         if risks.ndim == 1:
@@ -324,7 +324,7 @@ class Problem(Averages):
 
 
 @eqx.filter_jit
-def _risks(arrays: Any, M: Float[Any, "m P T"], Q: Float[Any, "m P P"]) -> Array:
+def risks_at(arrays: Any, M: Float[Any, "m P T"], Q: Float[Any, "m P P"]) -> Array:
     """The risk at several overlaps; per randomisation where the engine has random points."""
     task, attention, engine = arrays
     return jax.lax.map(lambda each: engine.risk(task, attention, Overlaps(*each)), (M, Q))

@@ -8,9 +8,10 @@ from .closed_forms import (
     mean_of_largest,
     mean_relevant_field,
 )
-from .heads_minimum import HeadsMinimum, LocalMinimum
+from .heads_minimum import HeadsMinimum, LocalMinimum, heads_minimum
 from .minimum import Minimum, population_minima, population_minimum
 from .overlaps import Overlaps, aligned, swapped
+from .pruning import Pruned, prune_heads
 from .risk import population_risk
 
 __all__ = [
@@ -18,9 +19,11 @@ __all__ = [
     "LocalMinimum",
     "Minimum",
     "Overlaps",
+    "Pruned",
     "aligned",
     "bayes_risk",
     "elementwise_floor",
+    "heads_minimum",
     "linear_risk",
     "linear_scale",
     "mean_of_largest",
@@ -28,5 +31,6 @@ __all__ = [
     "population_minima",
     "population_minimum",
     "population_risk",
+    "prune_heads",
     "swapped",
 ]

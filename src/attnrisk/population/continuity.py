@@ -13,7 +13,14 @@ _LINES, _PARTS, _CUTS, _JUMP = 64, 16, 10, 1e-6  # the last parts are 10^-12 of 
 
 
 def check_continuous(attention: AbstractAttention, longest: int) -> None:
-    """Refuse an attention that jumps: the gradient of an average over random points misses the jumps.
+    """Refuse an attention that jumps: the gradient of an average over random points misses the jumps."""
+    if not is_continuous(attention, longest):
+        allowed = "continuous in the scores where the risk is found from random points"
+        raise refuse("attention", attention.name, allowed)
+
+
+def is_continuous(attention: AbstractAttention, longest: int) -> bool:
+    """Whether weights change little with the scores.
 
     On lines through random scores of up to `longest` tokens, the part with the largest change of a weight is cut again
     and again.
@@ -25,9 +32,7 @@ def check_continuous(attention: AbstractAttention, longest: int) -> None:
         change = np.abs(np.diff(_weights(attention, as_arrays(parts)), axis=0)).max(-1)
         cut, line = change.argmax(0), np.arange(_LINES)
         start, end = parts[cut, line], parts[cut + 1, line]
-    if np.max(change) > _JUMP:
-        allowed = "continuous in the scores where the risk is found from random points"
-        raise refuse("attention", attention.name, allowed)
+    return bool(np.max(change) <= _JUMP)
 
 
 @eqx.filter_jit

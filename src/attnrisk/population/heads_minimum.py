@@ -1,9 +1,8 @@
 """The least risk of several heads, or on several features, with infinite data (section 10).
 
-On the manifold, keys in the span of the features and `v` along `v*`, the best `v` leaves `E[y²] − A²/B`, a function of
-the `H·F` components of the keys and of free biases; with free head weights it is `E[y²] − Aᵀ B⁻¹ A`. Descents from many
-starts in one compiled call follow an average over random sequences, or the exact risk by a rough rule where sequences
-are long; those that end at distinct risks are continued with the exact risk, where there is one.
+The risk on the manifold is a function of the `H·F` components of the keys and of free biases. Descents from many starts
+in one compiled call follow an average over random sequences, or the exact risk by a rough rule where sequences are
+long; those that end at distinct risks are continued with the exact risk, where there is one.
 """
 
 import math
@@ -16,20 +15,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from .._check import refuse, whole
 from .._results import Estimate, Result
-from ..attention import AbstractAttention, AbstractHeads, BayesSoftmax, Heads
+from ..attention import AbstractAttention, BayesSoftmax
 from ..numerics.arrays import as_arrays
-from ..numerics.linalg import solve
 from ..numerics.minimise import Descent, map_batch, minimise_bfgs
 from ..numerics.qmc import sobol
 from ..tasks import AbstractNeedle, AbstractTask
 from .continuity import check_continuous
-from .engines import NeedleHeads
 from .engines.base import AbstractEngine
+from .manifold import ManifoldProblem, best_weights
 from .overlaps import Overlaps
 from .plan import HeadRange, has_exact_heads, heads_engine
 from .risk import population_risk
@@ -50,7 +47,6 @@ _MOST_CONTINUED = 3  # of distinct minima, lowest first
 _LONGEST_KEY = 12.0  # a longer key has no minimum near
 _DIFFERENCE = 0.01  # step of central differences for a Hessian
 _CURVED = 1e-5  # an eigenvalue below this is not told from zero
-_WHOLE = 1e-12  # added to the diagonal of B relative to its trace, for heads that are copies
 
 
 class LocalMinimum(eqx.Module):
@@ -153,119 +149,43 @@ class HeadsMinimum(eqx.Module):
         return self.result.converged and self.lowest.kind != "saddle"
 
 
-class _Problem(eqx.Module):
-    """A point is the components of the keys, along the features and one direction outside them, then the free biases.
+def heads_minimum(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    seed: int = 0,
+    certify: bool = True,
+    random_starts: int = _RANDOM_STARTS,
+) -> HeadsMinimum:
+    """Lowest risk over keys in the span of the features, `v` along `v*`, free biases and free head weights.
 
-    One direction is enough for any dimension: the Hessian is the same in all. A descent from a point without that
-    component stays without it. An `integral` is an engine, or points of random sequences.
-    """
+    Args:
+        task: The task, with a shifted token.
+        attention: The attention.
+        seed: Seed of the random initialisations and random sequences.
+        certify: Whether to continue the search with the exact risk and to compute the Hessian. If not, the result is
+            the exact risk of heads near a minimum, an upper bound of the lowest risk.
+        random_starts: Number of random initialisations, besides those on the components of the law of shifts.
 
-    task: AbstractNeedle
-    attention: AbstractAttention
-
-    @property
-    def free_biases(self) -> int:
-        """Of Bayes-softmax the first is void."""
-        if not self.attention.free_bias:
-            return 0
-        return self.attention.keys - isinstance(self.attention, BayesSoftmax)
-
-    def unpack(self, point: Float[Array, " n"]) -> tuple[Float[Array, "H n"], AbstractAttention]:
-        """The keys, and the attention with its biases."""
-        end = point.size - self.free_biases
-        keys, biases = point[:end].reshape(self.attention.keys, -1), point[end:]
-        if not self.free_biases:
-            return keys, self.attention
-        if isinstance(self.attention, BayesSoftmax):
-            biases = jnp.concatenate([jnp.zeros(1), biases])
-        if not isinstance(self.attention, AbstractHeads):
-            return keys, self.attention.with_bias(biases[0])
-        return keys, self.attention.with_bias(biases)
-
-    def overlaps(self, keys: Float[Array, "H n"]) -> Overlaps:
-        """With `v = v*`."""
-        features = self.task.features
-        M = jnp.zeros((len(keys) + 1, features + 1)).at[:-1, :-1].set(keys[:, :features])
-        Q = jnp.zeros((len(keys) + 1,) * 2).at[:-1, :-1].set(keys @ keys.T)
-        return Overlaps(M.at[-1, -1].set(1.0), Q.at[-1, -1].set(1.0))
-
-    def correlations(self, integral: Any, point: Float[Array, " n"]) -> tuple[Array, Array]:
-        """`A` and `B`, of each head and each pair where the weights of heads are free."""
-        keys, attention = self.unpack(point)
-        attention = attention.given_norms(jnp.sum(keys**2, 1))
-
-        def at(attention: AbstractAttention) -> tuple[Array, Array]:
-            if isinstance(integral, AbstractEngine):
-                return integral.correlations(self.task, attention, self.overlaps(keys))
-            return _sampled(self.task, attention, keys, integral)
-
-        if not (isinstance(attention, Heads) and attention.free_weights):
-            return at(attention)
-        if isinstance(integral, NeedleHeads):
-            return integral.by_head(self.task, attention, self.overlaps(keys))
-        # A is linear in the weights of heads, and B quadratic.
-        weights = jnp.asarray(attention.head_weights)
-        label = jax.jacfwd(lambda c: at(attention.with_head_weights(c))[0])(weights)
-        power = jax.jacfwd(jax.jacfwd(lambda c: at(attention.with_head_weights(c))[1]))(weights)
-        return label, power / 2.0
-
-    def explained(self, integral: Any, point: Float[Array, " n"]) -> Array:
-        """`A²/B`, or `Aᵀ B⁻¹ A`."""
-        label, power = self.correlations(integral, point)
-        if label.ndim == 0:
-            return label**2 / power
-        return label @ _best_weights(label, power)
-
-    def loss(self, integral: Any, point: Float[Array, " n"]) -> Array:
-        """Minus its logarithm."""
-        explained = self.explained(integral, point)
-        sound = explained > 0
-        return jnp.where(sound, -jnp.log(jnp.where(sound, explained, 1.0)), jnp.inf)
-
-
-def _best_weights(label: Float[Array, " H"], power: Float[Array, "H H"]) -> Float[Array, " H"]:
-    """`B⁻¹ A`."""
-    return solve(power + _WHOLE * jnp.trace(power) * jnp.eye(label.size), label)
-
-
-def _sampled(
-    task: AbstractNeedle, attention: AbstractAttention, keys: Array, points: Float[Array, "n d"]
-) -> tuple[Array, Array]:
-    """`A` and `B` over random sequences: scores come from drawn fields along the features, smooth in the keys."""
-    features, drawn = task.features, 1 + task.shift_uniforms
-
-    def at_point(point: Array) -> tuple[Array, Array]:
-        fields = ndtri(point[drawn:]).reshape(-1, features)
-        relevant = jnp.arange(len(fields)) == jnp.floor(len(fields) * point[0])
-        shift = task.draw_shift(point[1:drawn])
-        fields = jnp.where(relevant[:, None], shift + task.spread * fields, fields)
-        weights = attention.attend(keys[:, :features] @ fields.T)  # none has a component outside
-        scale = jnp.where(relevant, task.spread**2, 1.0)
-        return task.spread**2 * jnp.sum(relevant * weights), jnp.sum(scale * weights**2)
-
-    label, power = jax.vmap(at_point)(points)
-    return jnp.mean(label), jnp.mean(power)
-
-
-def heads_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> HeadsMinimum:
-    """The least risk over keys in the span of the features, `v` along `v*`, free biases and free head weights.
-
-    `seed` is that of the random starts and random sequences.
+    Returns:
+        A `HeadsMinimum`: all minima found with distinct risks, lowest first.
     """
     if not isinstance(task, AbstractNeedle):
         allowed = "one with a shifted token (spiked or features) for several heads"
         raise refuse("task", task.name, allowed)
     seed = whole("seed", seed, minimum=0)
-    problem, exact = _Problem(task, attention), has_exact_heads(task, attention)
+    problem, exact = ManifoldProblem(task, attention), has_exact_heads(task, attention)
     if not exact:
         check_continuous(attention, int(task.length.longest))
-    integral, starts = _search_integral(task, attention, exact, seed), _starts(problem, seed)
+    integral, starts = (
+        _search_integral(task, attention, exact, seed),
+        _starts(problem, seed, random_starts),
+    )
     ends = _distinct(_descend(problem, integral, starts, _SEARCH_TOLERANCE, _SEARCH_STEPS))
-    if exact:
+    if exact and certify:
         integral = _engine_at(problem, [end.at for end in ends])
         places = [np.asarray(end.at) for end in ends]
         ends = _distinct(_descend(problem, integral, places, _TOLERANCE, _STEPS))
-    minima = [_certified(problem, integral, end, exact, seed) for end in ends]
+    minima = [_certified(problem, integral, end, exact and certify, seed) for end in ends]
     minima.sort(key=lambda each: float(each.risk))
     return HeadsMinimum(tuple(each for each in minima if each.kind != "saddle") or tuple(minima))
 
@@ -296,7 +216,7 @@ def _widest(task: AbstractNeedle) -> float:
     return math.sqrt(float(task.spread) ** 2 + float(np.linalg.eigvalsh(spreads).max(initial=0.0)))
 
 
-def _starts(problem: _Problem, seed: int) -> Float[np.ndarray, "s n"]:
+def _starts(problem: ManifoldProblem, seed: int, random: int) -> Float[np.ndarray, "s n"]:
     """Heads on the components of the law, on both sides of each, and random ones, small and large.
 
     Biases start where a head passes the tokens that are likelier to be its needle than noise.
@@ -321,7 +241,7 @@ def _starts(problem: _Problem, seed: int) -> Float[np.ndarray, "s n"]:
     keys = [scale * turn for turn in turns for scale in (0.7, 1.0)]
     keys += [
         strength * rng.uniform(0.2, 1.2) * rng.normal(size=(heads, features)) / math.sqrt(features)
-        for _ in range(_RANDOM_STARTS)
+        for _ in range(random)
     ]
     squares = np.stack([(each**2).sum(1) for each in keys])
     biases = -squares / 2.0
@@ -337,7 +257,7 @@ def _starts(problem: _Problem, seed: int) -> Float[np.ndarray, "s n"]:
 class _Run(eqx.Module):
     """A descent, with all of its numbers as arrays."""
 
-    problem: _Problem
+    problem: ManifoldProblem
     integral: Any
     start: Float[Any, " n"]
     tolerance: Any
@@ -349,7 +269,7 @@ class _Run(eqx.Module):
 
 
 def _descend(
-    problem: _Problem, integral: Any, starts: Iterable[Any], tolerance: float, steps: int
+    problem: ManifoldProblem, integral: Any, starts: Iterable[Any], tolerance: float, steps: int
 ) -> list[Descent]:
     """From each of the starts, in one compiled call."""
     runs = [_Run(problem, integral, start, tolerance, steps) for start in starts]
@@ -367,7 +287,7 @@ def _distinct(found: Sequence[Descent]) -> list[Descent]:
     return kept[:_MOST_CONTINUED]
 
 
-def _engine_at(problem: _Problem, points: Sequence[Any]) -> AbstractEngine:
+def _engine_at(problem: ManifoldProblem, points: Sequence[Any]) -> AbstractEngine:
     """For scores near those of these points."""
     keys, biases = [], []
     for point in points:
@@ -387,7 +307,7 @@ def _engine_at(problem: _Problem, points: Sequence[Any]) -> AbstractEngine:
 
 
 def _certified(
-    problem: _Problem, integral: Any, end: Descent, exact: bool, seed: int
+    problem: ManifoldProblem, integral: Any, end: Descent, exact: bool, seed: int
 ) -> LocalMinimum:
     """The risk at the end of a descent, with its error, and what the Hessian says of it."""
     point, features = np.asarray(end.at), problem.task.features
@@ -395,7 +315,7 @@ def _certified(
     longest = float(jnp.sqrt(jnp.max(jnp.sum(keys**2, 1))))
     label, power = (np.asarray(each) for each in _compiled(*as_arrays((problem, integral, point))))
     if label.ndim:
-        weights = np.asarray(_best_weights(jnp.asarray(label), jnp.asarray(power)))
+        weights = np.asarray(best_weights(jnp.asarray(label), jnp.asarray(power)))
         factor = float(weights.sum())
         attention = attention.with_head_weights(weights / factor)  # type: ignore[attr-defined]
     else:
@@ -421,11 +341,11 @@ def _certified(
 
 
 @eqx.filter_jit
-def _compiled(problem: _Problem, integral: Any, point: Array) -> tuple[Array, Array]:
+def _compiled(problem: ManifoldProblem, integral: Any, point: Array) -> tuple[Array, Array]:
     return problem.correlations(integral, point)
 
 
-def _curvature(problem: _Problem, integral: Any, end: Descent) -> tuple[Kind, np.ndarray]:
+def _curvature(problem: ManifoldProblem, integral: Any, end: Descent) -> tuple[Kind, np.ndarray]:
     """What the eigenvalues of the Hessian of `E[y²] − A²/B` say.
 
     From central differences of the gradient, which a descent of one step gives. Where the gradient vanishes it is

@@ -53,7 +53,7 @@ from .engines import (
 )
 from .engines.heads import score_nodes
 from .engines.selection import light_selection, panel_selection
-from .engines.sobol import RANDOMISATIONS, draw_points
+from .engines.sobol import MOST_POINTS, RANDOMISATIONS, draw_points
 from .overlaps import Overlaps
 
 ORDERS = (8, 12)  # of panels: the value is that of the last; their difference is the error
@@ -136,14 +136,18 @@ def plan(
     seed: int = 0,
     randomisations: int = RANDOMISATIONS,
     kinks: tuple[float, ...] = (0.0,),
+    log2_points: int = MOST_POINTS,
 ) -> AbstractEngine:
-    """An engine of full accuracy for scores of this `Range`, whose noise is known; by default for `k` along `k*`."""
+    """An engine of full accuracy for scores of this `Range`, whose noise is known; by default for `k` along `k*`.
+
+    Where it has random points, there are at most `2^log2_points` in a randomisation.
+    """
     method = find_method(task, attention)
     if method is None:
         kind = SobolScores if isinstance(task, AbstractNeedle) else SobolFields
         if isinstance(task, AbstractWeighted):
             weighted_engine(task, seed)  # which refuses a weight whose mean is not one
-        return kind(draw_points(kind, task, attention.keys, seed, randomisations))
+        return kind(draw_points(kind, task, attention.keys, seed, randomisations, log2_points))
     within = Range(scale, noise, scale if slope is None else slope, noise, kinks)
     return method.with_panels(task, attention, within, order)
 

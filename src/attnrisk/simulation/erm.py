@@ -201,14 +201,14 @@ def default_starts(
 ) -> dict[str, Float[Array, "P D"]]:
     """Uninformed and informed initialisation.
 
-    `random` are small vectors; in `teacher`, the keys lie along the teacher's directions and `v = v*`. Keys beyond
-    their number stay small and random, as equal ones would never part.
+    `random` are small vectors; in `teacher`, the keys lie along the teacher's directions, further ones opposite,
+    and `v = v*`. Keys beyond twice their number stay small and random, as equal ones would never part.
     """
     key = jax.random.key(0) if key is None else prng_key("key", key)
     small = _SMALL * jax.random.normal(key, (attention.keys + 1, data.dim))
-    known = min(attention.keys, len(data.teacher) - 1)
+    directions = jnp.concatenate([data.teacher[:-1], -data.teacher[:-1]])[: attention.keys]
     length = min(float(data.task.strength), _LONGEST_KEY)
-    near = small.at[:known].set(length * data.teacher[:known]).at[-1].set(data.teacher[-1])
+    near = small.at[: len(directions)].set(length * directions).at[-1].set(data.teacher[-1])
     return {"random": small, "teacher": near}
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import of_type, real
+from .location import AbstractLocation, MixtureLocation
 from .shifts import ShiftMixture
 from .slr import AbstractNeedle, LengthLaw
 
@@ -65,6 +66,9 @@ class FeatureSLR(AbstractNeedle):
 
     def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
         return self.shift_law.draw(uniforms)
+
+    def location_given(self, unknown_variance: Any) -> AbstractLocation:
+        return MixtureLocation(self.shift_law, jnp.atleast_2d(jnp.asarray(unknown_variance, float)))
 
     def __repr__(self) -> str:
         return f"FeatureSLR(features={self.shift_law}, length={self.length}, noise={self.noise})"

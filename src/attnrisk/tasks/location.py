@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..numerics.linalg import cholesky, solve
 from ..numerics.noisy_argmax import NoiseTable, select, tabulate
+from .shifts import ShiftMixture
 
 Mask = Bool[Array, " L"] | None
 
@@ -112,6 +114,56 @@ class PlantedLocation(AbstractLocation):
     @property
     def softmax_scale(self) -> Any:
         return self.shift[0] if self.shift.size == 1 else None
+
+
+class MixtureLocation(AbstractLocation):
+    """The relevant token is shifted at random, `θ ~ Σ_j w_j N(μ_j, S_j)`: `G_ε = E_θ[exp(θ·ω_ε − θ·(1−U)·θ/2)]`."""
+
+    shifts: ShiftMixture
+    variance: Float[Array, "F F"]
+
+    def weigh(self, means: Float[Array, "F L"], mask: Mask = None) -> Weights:
+        law, known = self.shifts, jnp.eye(len(self.variance)) - jnp.asarray(self.variance)
+        centres, weights = jnp.asarray(law.means), jnp.asarray(law.weights)
+
+        def component(mean: Array, covariance: Array, field: Array) -> Array:
+            """With `S = C Cᵀ`, `log E` of a Gaussian shift."""
+            pulled = known @ mean
+            flat = mean @ field - mean @ pulled / 2
+            if law.covariances is None:
+                return flat
+            root = cholesky(covariance)
+            spread = jnp.eye(len(known)) + root.T @ known @ root
+            half = jnp.sum(jnp.log(jnp.diagonal(cholesky(spread))))
+            along = root.T @ (field - pulled)
+            return flat + along @ solve(spread, along) / 2 - half
+
+        def log_weight(field: Array) -> Array:
+            each = jax.vmap(component, (0, 0, None))
+            exponents = each(centres, jnp.asarray(law.all_covariances), field)
+            return jax.nn.logsumexp(exponents, b=weights)
+
+        log, slopes = jax.vmap(jax.value_and_grad(log_weight), 1, (0, 1))(means)
+        count = means.shape[-1] if mask is None else jnp.sum(mask)
+        log = log - jnp.log(count)
+        return Weights(log if mask is None else jnp.where(mask, log, -jnp.inf), slopes)
+
+    def score(self, weights: Weights, probability: Float[Array, " L"]) -> Float[Array, "F L"]:
+        return weights.slopes * probability
+
+    def visited(self, length: int) -> int:
+        return 1
+
+    @property
+    def precision(self) -> Float[Array, "F F"]:
+        """`E[θ θᵀ]`, on average over shifts."""
+        means, weights = jnp.asarray(self.shifts.means), jnp.asarray(self.shifts.weights)
+        outer = jnp.einsum("j,jf,jg->fg", weights, means, means)
+        return outer + jnp.einsum("j,jfg->fg", weights, jnp.asarray(self.shifts.all_covariances))
+
+    @property
+    def softmax_scale(self) -> Any:
+        return None
 
 
 class SelectedLocation(AbstractLocation):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..._check import refuse, whole
 from ...attention import AbstractAttention
@@ -26,7 +26,7 @@ LONGEST = 4096
 MOST_LENGTHS = 64
 _MOST_COORDINATES = 21201  # of Sobol points in SciPy
 RANDOMISATIONS = 16
-_MOST_POINTS, _MOST_NUMBERS = 14, 24  # powers of two: points a randomisation, and numbers in all
+MOST_POINTS, _MOST_NUMBERS = 14, 24  # powers of two: points a randomisation, and numbers in all
 
 
 class _Blocks(NamedTuple):
@@ -80,6 +80,31 @@ class AbstractSobol(AbstractEngine):
         return jax.lax.map(one_randomisation, self.points)
 
 
+class NeedleSequence(NamedTuple):
+    """One sequence of a needle task: which token is relevant, the deviation of the fields of each token, the shift of
+    the relevant one along the features, and independent normal numbers for each token."""
+
+    relevant: Bool[Array, " L"]
+    deviations: Float[Array, " L"]
+    shift: Float[Array, " F"]
+    normals: Float[Array, "L n"]
+
+
+def needle_sequence(task: AbstractNeedle, point: Float[Array, " d"], count: int) -> NeedleSequence:
+    """The sequence of a point of the unit cube, with `count` normal numbers for each token.
+
+    The location is drawn, since a general attention need not treat all alike. The relevant token has coordinates of its
+    own, those that matter most and that Sobol points cover best.
+    """
+    drawn = 1 + task.shift_uniforms
+    own = ndtri(point[drawn:]).reshape(-1, count)  # the relevant token first
+    places, location = jnp.arange(len(own)), jnp.floor(len(own) * point[0])
+    relevant = places == location
+    normals = jnp.where(relevant[:, None], own[0], own[places + (places < location)])
+    deviations = jnp.where(relevant, task.spread, 1.0)
+    return NeedleSequence(relevant, deviations, task.draw_shift(point[1:drawn]), normals)
+
+
 class SobolScores(AbstractSobol):
     """A needle among noise: the location, the shift of the relevant token and the scores are drawn."""
 
@@ -90,23 +115,13 @@ class SobolScores(AbstractSobol):
     def at_point(
         self, task: AbstractNeedle, attention: AbstractAttention, overlaps: Overlaps, point: Array
     ) -> Correlations:
-        """One sequence whose location is drawn, since a general attention need not treat all alike.
-
-        The relevant token has coordinates of its own, those that matter most and that Sobol points cover best.
-        """
-        drawn, keys = 1 + task.shift_uniforms, attention.keys
         attention = attention.given_norms(jnp.diagonal(overlaps.Q)[:-1])
-        shift = task.draw_shift(point[1:drawn])
-        own = ndtri(point[drawn:]).reshape(-1, keys)  # the relevant token first
-        length, m = len(own), _blocks(overlaps)
-        places, location = jnp.arange(length), jnp.floor(length * point[0])
-        relevant = (places == location)[:, None]
-        x = jnp.where(relevant, own[0], own[places + (places < location)])
-        scale = jnp.where(relevant, task.spread, 1.0)
+        drawn, m = needle_sequence(task, point, attention.keys), _blocks(overlaps)
+        x, relevant, scale = drawn.normals, drawn.relevant[:, None], drawn.deviations[:, None]
         factor = cholesky(m.q_kk)
         slope, label_slope = (solve_lower(factor, each) for each in (m.q_vk, m.m_ks))
-        scores = jnp.where(relevant, m.m_kf @ shift, 0.0) + scale * (x @ factor.T)
-        value = jnp.where(relevant, m.m_vf @ shift, 0.0) + scale * (x @ slope)[:, None]
+        scores = jnp.where(relevant, m.m_kf @ drawn.shift, 0.0) + scale * (x @ factor.T)
+        value = jnp.where(relevant, m.m_vf @ drawn.shift, 0.0) + scale * (x @ slope)[:, None]
         return _given_scores(
             attention.attend(scores.T),
             value[:, 0],
@@ -177,8 +192,9 @@ def draw_points(
     keys: int,
     seed: int,
     randomisations: int,
+    log2_points: int = MOST_POINTS,
 ) -> tuple[np.ndarray, ...]:
-    """Uniform points for each length of the task."""
+    """Uniform points for each length of the task, at most `2^log2_points`."""
     law, seed = task.length, whole("seed", seed, minimum=0)
     if law.longest > LONGEST or len(law.lengths) > MOST_LENGTHS:
         allowed = f"at most {LONGEST} long and of at most {MOST_LENGTHS} lengths where random points are used"
@@ -190,5 +206,5 @@ def draw_points(
             allowed = f"such that a sequence has at most {_MOST_COORDINATES} random coordinates"
             raise refuse("length", str(law), f"{allowed}, not {dimension} with {keys} keys")
         room = _MOST_NUMBERS - int(np.ceil(np.log2(RANDOMISATIONS * dimension)))
-        points.append(sobol(dimension, min(_MOST_POINTS, room), randomisations, seed))
+        points.append(sobol(dimension, min(log2_points, room), randomisations, seed))
     return tuple(points)

@@ -25,10 +25,15 @@ from . import (
     figure5,
     figure6,
     figure7,
+    flipped,
     flow,
     haystack,
+    heads,
     phases,
     prediction,
+    pruning,
+    specialise,
+    stages,
 )
 from .rows import Ask, Row
 from .style import RESOLUTION, context
@@ -47,6 +52,11 @@ FIGURES: dict[str, ModuleType] = {
     "basins": basins,
     "descent": descent,
     "prediction": prediction,
+    "heads": heads,
+    "flipped": flipped,
+    "pruning": pruning,
+    "stages": stages,
+    "specialise": specialise,
 }
 
 NAMES: tuple[str, ...] = tuple(FIGURES)

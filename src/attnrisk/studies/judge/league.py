@@ -8,6 +8,7 @@ from ..._results import Estimate
 from ...attention import CATALOGUE, get_attention
 from ..execute import Ask, Progress, Session
 from ..questions import AbstractQuestion, Bayes
+from . import two_heads
 from .tasks import GRID, Row, asked_of, mean_gap, rows_of
 from .traits import Traits, traits
 
@@ -22,6 +23,9 @@ class Standing:
     rows: tuple[Row, ...]
     gap_with_bias: Estimate
     biased_rows: tuple[Row, ...]
+    two_heads: Estimate | None = (
+        None  # the gap as two heads on flipped needles, where asked and found
+    )
 
 
 def questions(names: Iterable[str], places: Sequence[Bayes]) -> list[AbstractQuestion]:
@@ -40,10 +44,11 @@ def league(
     progress: Progress | None = None,
     places: Sequence[Bayes] = GRID,
     ask: Ask | None = None,
+    heads: bool = False,
 ) -> list[Standing]:
     """The attentions of the catalogue, the smallest gap with a free bias first, then the smallest without.
 
-    `ask` computes the risks, by default in threads.
+    `ask` computes the risks, by default in threads; with `heads`, also those of two heads on flipped needles.
     """
     try:
         names = list(dict.fromkeys(one_of("names", name, CATALOGUE) for name in names))
@@ -60,6 +65,7 @@ def league(
     for name in names:
         plain, biased = (rows_of(name, places, ask, biased) for biased in (False, True))
         found = traits(get_attention(name))
-        table.append(Standing(name, found, mean_gap(plain), plain, mean_gap(biased), biased))
+        pair = two_heads.gap(name, ask) if heads else None
+        table.append(Standing(name, found, mean_gap(plain), plain, mean_gap(biased), biased, pair))
     # Of those that differ by rounding alone, the one that needs no bias first.
     return sorted(table, key=lambda it: (round(float(it.gap_with_bias), 9), float(it.gap)))

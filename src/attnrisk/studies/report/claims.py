@@ -16,19 +16,11 @@ from ...simulation import fit_erm, measure_risk, sample
 from ..figures import figure1, figure5, haystack
 from ..figures.rows import Row
 from ..questions import AbstractAttentionQuestion, Record, is_converged
+from . import head_claims
+from .verdicts import FAILS, HOLDS, PARTLY, Claim
 
-HOLDS, PARTLY, FAILS = "holds", "holds, with exceptions", "does not hold here"
 _SURE = 3.0  # standard errors
 _CLOSE = 1e-3  # of what a flow leaves outside the teacher's directions
-
-
-class Claim(NamedTuple):
-    """A sentence, the number that speaks for or against it, how that was checked, and the verdict."""
-
-    text: str
-    finding: str
-    check: str
-    verdict: str
 
 
 @dataclass(frozen=True)
@@ -75,6 +67,8 @@ def checked(rows: Mapping[str, Sequence[Row]], measured: Record) -> list[Claim]:
     found.append(traps_exist(rows["5"]) if "5" in rows else a_flow_is_trapped(rows["flow"]))
     if "1" in rows:
         found.append(softmax_wins_in_retrieval(rows["1"]))
+    if "stages" in rows:
+        found += head_claims.checked(rows)
     return found
 
 

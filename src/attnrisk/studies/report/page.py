@@ -21,11 +21,13 @@ from .. import figures
 from ..figures.rows import Ask, Row, least, least_risks, with_bayes
 from ..figures.style import context
 from ..fingerprint import fingerprint, versions
+from ..judge import two_heads
 from ..judge.league import Standing, league
 from ..judge.league import questions as league_questions
 from ..judge.tasks import FIXED, GRID
 from ..questions import AbstractQuestion, Bayes, Simulate
 from . import claims, sequence
+from .verdicts import Claim
 
 _PAGE = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
 _LIMIT, _AS_A_LIMIT = "*", "an infimum, approached as the norm of k or v diverges."
@@ -62,7 +64,7 @@ def write_report(path: Path, quick: bool, ask: Ask) -> Path:
     parts = {
         "sequence": _sequence(sequence.sequence(ask)),
         "headline": _headline(least_risks(ask, _HEADLINE)),
-        "league": _league(league(names, places=places, ask=ask)),
+        "league": _league(league(names, places=places, ask=ask, heads=not quick)),
         "claims": _claims(claims.checked(rows, *ask([claims.DRAW]))),
         "agreement": "" if quick else _agreement(claims.experiments(rows["3"])),
         "origin": _origin(quick, time.perf_counter() - begun),
@@ -78,6 +80,8 @@ def questions(quick: bool) -> list[AbstractQuestion]:
     drawn = [each for name in shown(quick) for each in figures.FIGURES[name].questions(quick)]
     places, names = _league_scope(quick)
     ranked = league_questions(names, places)
+    if not quick:
+        ranked += [each for name in names for each in two_heads.questions(name)]
     return [claims.DRAW, *drawn, *sequence.questions(), *with_bayes(_HEADLINE), *ranked]
 
 
@@ -148,14 +152,16 @@ def _league(standings: Sequence[Standing]) -> str:
     """One column for each task."""
     tasks = [f"{row.task} ν={row.nu:g} L={row.length}" for row in standings[0].rows]
     means = ["mean"] if len(tasks) > 1 else []
-    head = "", "attention", "family", "growth of weights", *means, *tasks, "error"
+    pairs = [two_heads.HEADING] if any(each.two_heads is not None for each in standings) else []
+    head = "", "attention", "family", "growth of weights", *means, *tasks, "error", *pairs
     lines = []
     for place, each in enumerate(standings, start=1):
         entry = CATALOGUE[each.name]
         gaps = [gap_words(row.gap) + _LIMIT * (not row.attained) for row in each.rows]
         error = max(float(row.gap.error) for row in each.rows)
         traits = entry.attention.family, entry.growth, *(gap_words(each.gap) for _ in means)
-        lines.append((str(place), each.name, *traits, *gaps, f"{error:.0e}"))
+        both = ["" if each.two_heads is None else gap_words(each.two_heads) for _ in pairs]
+        lines.append((str(place), each.name, *traits, *gaps, f"{error:.0e}", *both))
     limits = any(not row.attained for each in standings for row in each.rows)
     note = f'<p class="note">{_LIMIT}: {_AS_A_LIMIT}</p>' if limits else ""
     return _table(head, lines, "numbers dense") + note
@@ -180,7 +186,7 @@ def _compared(pair: claims.Pair) -> tuple[str, ...]:
     )
 
 
-def _claims(found: Sequence[claims.Claim]) -> str:
+def _claims(found: Sequence[Claim]) -> str:
     return _table(("claim", "result", "method", "verdict"), found, "claims")
 
 

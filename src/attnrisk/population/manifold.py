@@ -1,0 +1,115 @@
+"""The risk of heads whose keys lie in the span of the features and `v` along `v*` (section 10).
+
+With `A_h = E[σ_hε]` and `B_hh' = E[Σ_ℓ σ_hℓ σ_h'ℓ]` the best `v` leaves `E[y²] − A²/B`, and free weights of the heads
+leave `E[y²] − Aᵀ B⁻¹ A`: a function of the keys and the biases.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..attention import AbstractAttention, AbstractHeads, BayesSoftmax, Heads
+from ..numerics.linalg import solve
+from ..tasks import AbstractNeedle
+from .engines import NeedleHeads
+from .engines.base import AbstractEngine
+from .engines.sobol import needle_sequence
+from .overlaps import Overlaps
+
+_WHOLE = 1e-12  # added to the diagonal of B relative to its trace, for heads that are copies
+
+
+class ManifoldProblem(eqx.Module):
+    """A point is the components of the keys, along the features and one direction outside them, then the free biases.
+
+    One direction is enough for any dimension: the Hessian is the same in all. A descent from a point without that
+    component stays without it. An `integral` is an engine, or points of random sequences.
+    """
+
+    task: AbstractNeedle
+    attention: AbstractAttention
+
+    @property
+    def free_biases(self) -> int:
+        """Of Bayes-softmax the first is void."""
+        if not self.attention.free_bias:
+            return 0
+        return self.attention.keys - isinstance(self.attention, BayesSoftmax)
+
+    def unpack(self, point: Float[Array, " n"]) -> tuple[Float[Array, "H n"], AbstractAttention]:
+        """The keys, and the attention with its biases."""
+        end = point.size - self.free_biases
+        keys, biases = point[:end].reshape(self.attention.keys, -1), point[end:]
+        if not self.free_biases:
+            return keys, self.attention
+        if isinstance(self.attention, BayesSoftmax):
+            biases = jnp.concatenate([jnp.zeros(1), biases])
+        if not isinstance(self.attention, AbstractHeads):
+            return keys, self.attention.with_bias(biases[0])
+        return keys, self.attention.with_bias(biases)
+
+    def overlaps(self, keys: Float[Array, "H n"]) -> Overlaps:
+        """With `v = v*`."""
+        features = self.task.features
+        M = jnp.zeros((len(keys) + 1, features + 1)).at[:-1, :-1].set(keys[:, :features])
+        Q = jnp.zeros((len(keys) + 1,) * 2).at[:-1, :-1].set(keys @ keys.T)
+        return Overlaps(M.at[-1, -1].set(1.0), Q.at[-1, -1].set(1.0))
+
+    def correlations(self, integral: Any, point: Float[Array, " n"]) -> tuple[Array, Array]:
+        """`A` and `B`, of each head and each pair where the weights of heads are free."""
+        keys, attention = self.unpack(point)
+        attention = attention.given_norms(jnp.sum(keys**2, 1))
+
+        def at(attention: AbstractAttention) -> tuple[Array, Array]:
+            if isinstance(integral, AbstractEngine):
+                return integral.correlations(self.task, attention, self.overlaps(keys))
+            return _sampled(self.task, attention, keys, integral)
+
+        if not (isinstance(attention, Heads) and attention.free_weights):
+            return at(attention)
+        if isinstance(integral, NeedleHeads):
+            return integral.by_head(self.task, attention, self.overlaps(keys))
+        # A is linear in the weights of heads, and B quadratic.
+        weights = jnp.asarray(attention.head_weights)
+        label = jax.jacfwd(lambda c: at(attention.with_head_weights(c))[0])(weights)
+        power = jax.jacfwd(jax.jacfwd(lambda c: at(attention.with_head_weights(c))[1]))(weights)
+        return label, power / 2.0
+
+    def explained(self, integral: Any, point: Float[Array, " n"]) -> Array:
+        """`A²/B`, or `Aᵀ B⁻¹ A`."""
+        label, power = self.correlations(integral, point)
+        if label.ndim == 0:
+            return label**2 / power
+        return label @ best_weights(label, power)
+
+    def loss(self, integral: Any, point: Float[Array, " n"]) -> Array:
+        """Minus its logarithm."""
+        explained = self.explained(integral, point)
+        sound = explained > 0
+        return jnp.where(sound, -jnp.log(jnp.where(sound, explained, 1.0)), jnp.inf)
+
+
+def best_weights(label: Float[Array, " H"], power: Float[Array, "H H"]) -> Float[Array, " H"]:
+    """`B⁻¹ A`."""
+    return solve(power + _WHOLE * jnp.trace(power) * jnp.eye(label.size), label)
+
+
+def _sampled(
+    task: AbstractNeedle, attention: AbstractAttention, keys: Array, points: Float[Array, "n d"]
+) -> tuple[Array, Array]:
+    """`A` and `B` over random sequences: scores come from drawn fields along the features, smooth in the keys."""
+    features = task.features
+
+    def at_point(point: Array) -> tuple[Array, Array]:
+        drawn = needle_sequence(task, point, features)
+        fields = jnp.where(drawn.relevant[:, None], drawn.shift, 0.0)
+        fields = fields + drawn.deviations[:, None] * drawn.normals
+        weights = attention.attend(keys[:, :features] @ fields.T)  # none has a component outside
+        squares = drawn.deviations**2
+        return jnp.sum(squares * drawn.relevant * weights), jnp.sum(squares * weights**2)
+
+    label, power = jax.vmap(at_point)(points)
+    return jnp.mean(label), jnp.mean(power)

@@ -1,0 +1,78 @@
+"""How many heads can be removed, at what price (section 10)."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from .._check import of_type, refuse
+from .._results import Estimate
+from ..attention import Heads
+from ..numerics.arrays import as_arrays
+from ..numerics.quadrature import difference_error
+from ..tasks import AbstractNeedle
+from .engines import Correlations, NeedleHeads
+from .heads_minimum import HeadsMinimum
+from .overlaps import Overlaps
+from .plan import has_exact_heads, head_range, heads_engine
+
+_FINENESS = 0.6, 0.9  # of two rules: the value is that of the second, their difference the error
+
+
+class Pruned(eqx.Module):
+    """The heads that are left, by their number among all, and their risk with the length of `v` tuned anew."""
+
+    recorded: ClassVar = ("kept", "risk")
+    kept: list[int]
+    risk: Estimate
+
+
+def prune_heads(task: AbstractNeedle, found: HeadsMinimum) -> list[Pruned]:
+    """Remove heads one at a time, always the head whose removal increases the risk least.
+
+    Keys, biases and head weights are kept; only the norm of `v` is optimised again.
+
+    Args:
+        task: The task, with a shifted token.
+        found: A minimum for `Heads` of an analytic kernel, from `population_minimum`.
+
+    Returns:
+        A list of `Pruned`, from all heads to a single one.
+    """
+    of_type("found", found, HeadsMinimum, "what population_minimum returns for heads")
+    attention = found.attention
+    if not (isinstance(attention, Heads) and has_exact_heads(task, attention)):
+        raise refuse("attention", attention.name, "heads of an analytic kernel, such as softmax")
+    M = np.array(found.overlaps.M)
+    M[-1, -1] = 1.0  # `v` of length one: its best length follows from A and B
+    unit = Overlaps(M, M @ M.T)
+    within, _ = head_range(task, attention, unit)
+    rough, fine = (
+        _by_head(*as_arrays((heads_engine(task, attention, within, each), task, attention, unit)))
+        for each in _FINENESS
+    )
+    weights = np.asarray(attention.head_weights)
+
+    def risk(by_head: Correlations, kept: list[int]) -> float:
+        c = weights[kept]
+        label, power = (np.asarray(each) for each in by_head)
+        spread = c @ power[np.ix_(kept, kept)] @ c  # zero where all weights are
+        explained = (c @ label[kept]) ** 2 / spread if spread > 0 else 0.0
+        return float(task.label_variance - explained)
+
+    kept, steps = list(range(attention.keys)), []
+    while True:
+        value = risk(fine, kept)
+        error = float(difference_error(np.asarray(risk(rough, kept)), np.asarray(value)))
+        steps.append(Pruned(list(kept), Estimate(value, error)))
+        if len(kept) == 1:
+            return steps
+        kept = min(([h for h in kept if h != out] for out in kept), key=lambda it: risk(fine, it))
+
+
+@eqx.filter_jit
+def _by_head(
+    engine: NeedleHeads, task: AbstractNeedle, attention: Heads, overlaps: Overlaps
+) -> Correlations:
+    return Correlations(*(jnp.asarray(each) for each in engine.by_head(task, attention, overlaps)))

@@ -1,0 +1,74 @@
+"""Heads in a haystack: which heads find a flipped needle among a million tokens, and at which signal?"""
+
+from collections.abc import Sequence
+from math import log
+
+from matplotlib.figure import Figure
+
+from ..head_questions import AbstractFeatureQuestion
+from .heads import LINES, curves, law_words, least_of_heads
+from .rows import Ask, Row
+from .style import GREY, WIDTH, add_legend, draw_curve
+
+STEM = "flipped"
+
+CAPTION = """\
+Least risk on flipped needles (shift +√ν or −√ν) against the number of tokens L when the signal grows with the \
+logarithm of L: ν = c log L. Two heads look for one sign each; all of them find the needle for c > 2, as Bayes does \
+(black), and at different prices. Bayes-softmax (orange) has the Bayes risk. Averaged softmax heads (blue) are blunt: \
+the head whose sign is absent must spread its weight over many tokens to add little noise. Softmax-1 heads (light \
+blue) can be sharp, since a head that sees nothing gives no weight. A single softmax head (dashed) finds needles of \
+one sign only: its risk stays near 3/4 (grey line). Lines are straight between the computed points, where the risk of \
+the heads that a search found is exact.
+"""
+
+LAW = "flipped"
+SIGNALS = (2, 4, 8)
+_LENGTHS = (10**3, 10**6)
+_QUICK_LENGTHS = (10, 10**3)
+_QUICK_SIGNALS = (4,)
+_STARTS = 0  # those on the two atoms are enough: heads that are copies are worse
+
+
+def _places(quick: bool) -> list[tuple[str, float, str]]:
+    lengths, signals = (_QUICK_LENGTHS, _QUICK_SIGNALS) if quick else (_LENGTHS, SIGNALS)
+    return [(LAW, round(c * log(size), 6), str(size)) for c in signals for size in lengths]
+
+
+def questions(quick: bool) -> list[AbstractFeatureQuestion]:
+    """What the figure asks."""
+    return [
+        each
+        for law, nu, length in _places(quick)
+        for each in curves(law_words(law, nu), length, _STARTS).values()
+    ]
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure, with the factor `c` of the signal."""
+    return [
+        Row(signal=round(row.nu / log(float(row.length))), tokens=float(row.length), **vars(row))
+        for row in least_of_heads(ask, _places(quick), _STARTS)
+    ]
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """A panel for each signal."""
+    signals = sorted({row.signal for row in rows})
+    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    panels = figure.subplots(1, len(signals), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, signal in zip(panels, signals, strict=True):
+        axes.axhline(0.75, color=GREY, linewidth=0.5)
+        for name, style in LINES.items():
+            here = [row for row in rows if (row.signal, row.curve) == (signal, name)]
+            draw_curve(axes, style, here, ("tokens", "risk"), "x")
+        axes.set(title=rf"$\nu = {signal}\,\log L$", xlabel="tokens $L$")
+    panels[0].set(
+        xscale="log",
+        xlim=(min(row.tokens for row in rows), max(row.tokens for row in rows)),
+        ylim=(-0.02, 1.02),
+        ylabel="least risk",
+    )
+    panels[0].minorticks_off()
+    add_legend(figure, [line.through() for line in LINES.values()], 5, rows)
+    return figure

@@ -1,0 +1,126 @@
+"""Heads: the least risk against the signal, for one head, several, and tokens and heads normalised together."""
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from ..head_questions import (
+    SOFTMAX_PLUS_ONE,
+    AbstractFeatureQuestion,
+    FeatureBayes,
+    HeadsOnAtoms,
+    LeastHeads,
+)
+from .rows import Ask, Row
+from .style import BAYES_LINE, COLOURS, Line, add_legend, draw_curve
+
+STEM = "heads"
+
+CAPTION = """\
+Least risk with infinite data against the signal ν, where the needle may carry one of two features. Top: flipped, the \
+needle is shifted by +√ν or by −√ν along one direction. Bottom: one of two, it is shifted by √ν along one of two \
+directions. Left: L = 10 tokens, right: L = 1000. One softmax head (blue, dashed) can look for one feature only, or \
+for both at once and badly. Two softmax heads that are averaged (blue) look for one feature each, but a head whose \
+feature is absent still gives its weight to some token. Softmax-1 (light blue), with a bias, lets such a head give no \
+weight at all. Bayes-softmax (orange), normalised over tokens and heads together, with a head on each atom, is the \
+posterior: it has the Bayes risk (black). Lines are straight between the computed points. Risks are exact for the \
+heads that a search found, and bound the least risk from above; heads.csv holds them with their errors.
+"""
+
+LAWS = {"flipped": "flipped, $\\pm\\sqrt{\\nu}$", "one-of": "one of two features"}
+_BAYES = "Bayes"
+LINES = {
+    "one head": Line("one softmax head", COLOURS["softmax"], (0, (4, 1.5)), 1.5),
+    "softmax": Line("averaged softmax", COLOURS["softmax"], "solid", 1.5),
+    SOFTMAX_PLUS_ONE: Line("softmax-1", COLOURS[SOFTMAX_PLUS_ONE], "solid", 1.5),
+    "bayes-softmax": Line("Bayes-softmax", "#e69f00", "solid", 3.2),
+    _BAYES: BAYES_LINE,
+}
+
+_NU = {"10": (3.0, 9.0, 16.0), "1000": (12.0, 18.0, 26.0)}
+_QUICK_NU: dict[str, tuple[float, ...]] = {"10": (9.0,), "1000": ()}
+_STARTS = 2  # random ones beside those on the atoms
+
+
+def law_words(law: str, nu: float) -> str:
+    """The law as `parse_features` reads it."""
+    return f"flipped:{nu:g}" if law == "flipped" else f"one-of:{nu:g},{nu:g}"
+
+
+def curves(
+    features: str, length: str, random_starts: int = _STARTS
+) -> dict[str, AbstractFeatureQuestion]:
+    """The question of each curve at one point."""
+    searched = {"one head": ("softmax", 1), "softmax": ("softmax", 2)}
+    searched[SOFTMAX_PLUS_ONE] = SOFTMAX_PLUS_ONE, 2
+    asked: dict[str, AbstractFeatureQuestion] = {
+        name: LeastHeads(features, length, *which, certify=False, random_starts=random_starts)
+        for name, which in searched.items()
+    }
+    asked["bayes-softmax"] = HeadsOnAtoms(features, length)
+    return asked | {_BAYES: FeatureBayes(features, length)}
+
+
+def least_of_heads(
+    ask: Ask, places: Sequence[tuple[str, float, str]], random_starts: int = _STARTS
+) -> list[Row]:
+    """A row for each curve at each place, a law with its signal and a length."""
+    asked = [(place, curves(law_words(*place[:2]), place[2], random_starts)) for place in places]
+    found = iter(ask([each for _, named in asked for each in named.values()]))
+    rows = []
+    for (law, nu, length), named in asked:
+        answers = dict(zip(named, found, strict=False))
+        for name, answer in answers.items():
+            rows.append(
+                Row(
+                    law=law,
+                    nu=nu,
+                    length=length,
+                    curve=name,
+                    risk=answer["risk"],
+                    error=answer["risk_error"],
+                    bayes_risk=answers[_BAYES]["risk"],
+                    excess=answer["risk"] - answers[_BAYES]["risk"],
+                    result=answer["result"],
+                )
+            )
+    return rows
+
+
+def _places(quick: bool) -> list[tuple[str, float, str]]:
+    grid = _QUICK_NU if quick else _NU
+    return [(law, nu, length) for law in LAWS for length in grid for nu in grid[length]]
+
+
+def questions(quick: bool) -> list[AbstractFeatureQuestion]:
+    """What the figure asks."""
+    return [
+        each
+        for law, nu, length in _places(quick)
+        for each in curves(law_words(law, nu), length).values()
+    ]
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """The rows of the figure."""
+    return least_of_heads(ask, _places(quick))
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """A row of panels for each law, a column for each length."""
+    lengths = [each for each in _NU if each in {row.length for row in rows}]
+    figure = Figure(figsize=(7.0, 4.8), layout="constrained")
+    panels = figure.subplots(len(LAWS), len(lengths), sharey=True, sharex="col", squeeze=False)
+    for law, line_of_panels in zip(LAWS, panels, strict=True):
+        for length, axes in zip(lengths, line_of_panels, strict=True):
+            here = [row for row in rows if (row.law, row.length) == (law, length)]
+            for name, style in LINES.items():
+                draw_curve(axes, style, [r for r in here if r.curve == name], ("nu", "risk"))
+            axes.autoscale_view()
+            axes.set(title=f"{LAWS[law]}, $L = {length}$", ylim=(0.0, 1.02))
+    for axes in panels[-1]:
+        axes.set_xlabel(r"signal $\nu$")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("least risk")
+    add_legend(figure, [line.through() for line in LINES.values()], 5, rows)
+    return figure

@@ -1,0 +1,99 @@
+"""Pruning: the least risk against the number of heads, and what it costs to remove them one by one."""
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from ..head_questions import (
+    SOFTMAX_PLUS_ONE,
+    AbstractFeatureQuestion,
+    FeatureBayes,
+    HeadsOnAtoms,
+    LeastHeads,
+)
+from .heads import LINES
+from .rows import Ask, Row
+from .style import INK, WIDTH, Line, add_legend, draw_curve, set_ticks
+
+STEM = "pruning"
+
+CAPTION = """\
+How many heads are needed? The needle carries one of three features, ν = 9, 6, 4, among L = 10 tokens. Left: the least \
+risk of H heads that are trained together. Averaged softmax heads gain slowly, and each new head takes weight from the \
+others. Softmax-1 heads reach their least risk with three, one for each feature, and further ones change nothing. \
+Bayes-softmax has the Bayes risk (black) with three. Right: the largest number of heads of each kind, of which one \
+after the other is removed, each time the one whose absence costs least, with nothing tuned anew but the length of v. \
+Of softmax-1 the heads beyond three are free to remove: their biases have switched them off. Risks are exact for the \
+heads that a search found, and bound the least risk from above.
+"""
+
+LAW, LENGTH = "one-of:9,6,4", "10"
+MOST = {"softmax": 4, SOFTMAX_PLUS_ONE: 4}
+_QUICK_MOST = {"softmax": 3, SOFTMAX_PLUS_ONE: 2}
+_JOINT = "bayes-softmax"
+
+
+def _asked(quick: bool) -> dict[tuple[str, int], AbstractFeatureQuestion]:
+    most = _QUICK_MOST if quick else MOST
+    asked: dict[tuple[str, int], AbstractFeatureQuestion] = {
+        (name, heads): LeastHeads(
+            LAW, LENGTH, name, heads, certify=False, prune=heads == most[name]
+        )
+        for name in most
+        for heads in range(1, most[name] + 1)
+    }
+    asked[_JOINT, 1] = asked["softmax", 1]  # which one head is
+    if not quick:
+        asked[_JOINT, 2] = LeastHeads(LAW, LENGTH, _JOINT, 2, certify=False)
+    asked[_JOINT, 3] = HeadsOnAtoms(LAW, LENGTH)
+    asked["Bayes", 0] = FeatureBayes(LAW, LENGTH)
+    return asked
+
+
+def questions(quick: bool) -> list[AbstractFeatureQuestion]:
+    """What the figure asks."""
+    return list(dict.fromkeys(_asked(quick).values()))
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """A row for each number of heads: those trained together, and those left of the largest number."""
+    asked = _asked(quick)
+    rows = []
+    for (name, heads), found in zip(asked, ask(asked.values()), strict=True):
+        common = {"curve": name, "result": found["result"]}
+        rows.append(
+            Row(**common, pruned=False, heads=heads, risk=found["risk"], error=found["risk_error"])
+        )
+        for gone, risk in enumerate(found.get("pruned") or ()):
+            rows.append(
+                Row(
+                    **common,
+                    pruned=True,
+                    heads=heads - gone,
+                    risk=risk,
+                    error=found["pruned_error"],
+                )
+            )
+    return rows
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """Trained together on the left, pruned on the right."""
+    figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    bayes = next(row.risk for row in rows if row.curve == "Bayes")
+    for axes, pruned, title in zip(
+        panels, (False, True), ("trained together", "removed one by one"), strict=True
+    ):
+        axes.axhline(bayes, **LINES["Bayes"].style)
+        for name in (_JOINT, *MOST):
+            curve = [row for row in rows if (row.curve, row.pruned) == (name, pruned)]
+            draw_curve(axes, LINES[name], curve, ("heads", "risk"), dots=3.5)
+        axes.autoscale_view()
+        axes.set(title=title, xlabel="heads" if not pruned else "heads left")
+        set_ticks(axes.xaxis, range(1, 1 + max(row.heads for row in rows)))
+    panels[0].set_ylabel("risk")
+    names: list[Line] = [LINES[name] for name in (*MOST, _JOINT)]
+    handles = [*(line.through() for line in names), Line("Bayes", INK, "solid", 0.9).through()]
+    add_legend(figure, handles, 4, rows)
+    return figure

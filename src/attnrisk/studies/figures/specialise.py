@@ -1,0 +1,158 @@
+"""Specialise: where two heads learn different features from finite data, in theory and in experiments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ..._results import record
+from ...attention import Heads, Softmax
+from ...learning import Ridge, head_separation, heads_asymptotics
+from ...simulation import fit_erm, sample
+from ...tasks import FeatureSLR, flipped
+from ..questions import AbstractQuestion, Record, is_converged
+from .rows import Ask, Row
+from .style import INK, WIDTH
+
+STEM = "specialise"
+
+CAPTION = """\
+Two averaged softmax heads with one value vector, learned from N = αD sequences with a ridge r_k on the keys and r_v = \
+1, on flipped needles with ν = 9 and L = 3. Colour: how far the heads are from copies of each other, 1 − cos of the \
+angle between their keys, from 0 (copies: collapsed) to 2 (opposite: specialised). Squares: the fixed point of lowest \
+objective, D to infinity; small circles inside: L-BFGS at D = 300, from small random vectors and from the teacher, the \
+lower of the two. With few data or a strong ridge the heads collapse onto one direction; with more data or a weaker \
+ridge they specialise. Hatched: replica symmetry is unstable or not exact there (see warning in specialise.csv): \
+different starts end in different minima, and the theory is an approximation. A cross: the fixed point was not found.
+"""
+
+NU, LENGTH, HEADS, RIDGE_V, DIM = 9.0, 3, 2, 1.0, 300
+_ALPHAS, _RIDGES = (3.0, 8.0), (0.05, 0.1, 0.2, 0.4)
+_QUICK_ALPHAS, _QUICK_RIDGES = (4.0, 8.0), (0.1, 0.4)
+_LOG2_POINTS = 5
+
+
+def _problem() -> tuple[FeatureSLR, Heads]:
+    return FeatureSLR(flipped(NU), LENGTH), Heads(Softmax(), HEADS)
+
+
+@dataclass(frozen=True)
+class LearnedHeads(AbstractQuestion):
+    """The fixed point for two heads with these ridges."""
+
+    kind: ClassVar[str] = "learned heads"
+    package: ClassVar[str] = "learning"
+
+    alpha: float
+    ridge_k: float
+    log2_points: int = _LOG2_POINTS
+
+    def answer(self) -> Record:
+        ridge = Ridge(self.ridge_k, RIDGE_V)
+        found = heads_asymptotics(*_problem(), self.alpha, ridge, 0, self.log2_points)
+        told: Record = record(found) | {"warning": found.warning or "", "start": found.start}
+        told["separation"] = head_separation(found.overlaps)
+        told["minima"] = 1 + len(found.rivals)
+        return {
+            name: value for name, value in told.items() if name[:3] not in ("m_k", "q_k", "V_k")
+        }
+
+
+@dataclass(frozen=True)
+class FittedHeads(AbstractQuestion):
+    """The same on a drawn dataset; `spread` is how far the separation from the other start is."""
+
+    kind: ClassVar[str] = "fitted heads"
+    package: ClassVar[str] = "simulation"
+
+    alpha: float
+    ridge_k: float
+    dim: int = DIM
+    seed: int = 0
+
+    def answer(self) -> Record:
+        task, attention = _problem()
+        for_data, for_start = jax.random.split(jax.random.key(self.seed))
+        data = sample(task, for_data, round(self.alpha * self.dim), self.dim)
+        fit = fit_erm(data, attention, Ridge(self.ridge_k, RIDGE_V), for_start)
+        own = head_separation(fit.overlaps)
+        others = [head_separation(each.overlaps) for each in fit.rivals]
+        told: Record = {"separation": own, "train_error": fit.train_error, "start": fit.start}
+        told |= {"objective": fit.objective, "test_risk": float(fit.test_risk)}
+        told["spread"] = float(np.max(np.abs(np.array([*others, own]) - own)))
+        return told | {"result": str(fit.result), "converged": fit.converged}
+
+
+def _grid(quick: bool) -> list[tuple[float, float]]:
+    alphas, ridges = (_QUICK_ALPHAS, _QUICK_RIDGES) if quick else (_ALPHAS, _RIDGES)
+    return [(alpha, ridge) for alpha in alphas for ridge in ridges]
+
+
+def questions(quick: bool) -> list[AbstractQuestion]:
+    """What the figure asks."""
+    return [kind(*place) for place in _grid(quick) for kind in (LearnedHeads, FittedHeads)]
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """A row for each place: theory and experiment."""
+    found = iter(ask(questions(quick)))
+    rows = []
+    for alpha, ridge in _grid(quick):
+        theory, fit = next(found), next(found)
+        rows.append(
+            Row(
+                alpha=alpha,
+                ridge_k=ridge,
+                separation=theory["separation"],
+                test_risk=theory["test_risk"],
+                test_risk_error=theory["test_risk_error"],
+                train_error=theory["train_error"],
+                replicon=theory["replicon"],
+                minima=theory["minima"],
+                warning=theory["warning"],
+                result=theory["result"],
+                fitted_separation=fit["separation"],
+                fitted_spread=fit["spread"],
+                fitted_train_error=fit["train_error"],
+                fitted_test_risk=fit["test_risk"],
+                fitted_result=fit["result"],
+            )
+        )
+    return rows
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """Squares of theory with circles of experiments, on logarithmic axes."""
+    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
+    axes = figure.subplots()
+    colours: Any = {"cmap": "viridis", "vmin": 0.0, "vmax": 2.0}
+    known = [row for row in rows if is_converged(row.result)]
+    for warned, hatch in ((False, None), (True, "////")):
+        some = [row for row in known if bool(row.warning) == warned]
+        where = [row.alpha for row in some], [row.ridge_k for row in some]
+        shades = [row.separation for row in some]
+        drawn = axes.scatter(
+            *where, c=shades, s=620, marker="s", hatch=hatch, edgecolors="white", **colours
+        )
+    places = [row.alpha for row in rows], [row.ridge_k for row in rows]
+    fitted = [row.fitted_separation for row in rows]
+    axes.scatter(*places, c=fitted, s=90, marker="o", edgecolors=INK, linewidths=0.8, **colours)
+    lost = [row for row in rows if row not in known]
+    axes.plot([r.alpha for r in lost], [r.ridge_k for r in lost], "x", color=INK, markersize=9)
+    axes.set(xscale="log", yscale="log", xlabel=r"samples per dimension $\alpha$")
+    axes.set_ylabel(r"ridge on the keys $r_k$")
+    axes.margins(0.2)
+    figure.colorbar(drawn, ax=axes, label="0: copies … 2: opposite keys")
+    marks = {"theory": ("s", 11), f"L-BFGS, $D = {DIM}$": ("o", 6)}
+    handles = [
+        Line2D(
+            [], [], marker=marker, markersize=size, color=INK, fillstyle="none", ls="", label=name
+        )
+        for name, (marker, size) in marks.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    return figure

@@ -1,0 +1,31 @@
+"""An attention as two heads on flipped needles: does averaging heads of it work (section 10)?"""
+
+from ..._results import ErrorKind, Estimate
+from ...attention import FREE_BIAS, get_attention
+from ...population.continuity import is_continuous
+from ..execute import Ask
+from ..head_questions import AbstractFeatureQuestion, FeatureBayes, LeastHeads
+from ..questions import is_converged
+
+FEATURES, LENGTH = "flipped:9", "10"
+HEADING = "as two heads on flipped needles"
+
+
+def questions(name: str) -> list[AbstractFeatureQuestion]:
+    """The least risk of two heads with free biases, and the Bayes risk; nothing for an attention that jumps."""
+    if not is_continuous(get_attention(name), int(LENGTH)):
+        return []
+    two = LeastHeads(FEATURES, LENGTH, name, 2, certify=False, random_starts=2, bias=FREE_BIAS)
+    return [two, FeatureBayes(FEATURES, LENGTH)]
+
+
+def gap(name: str, ask: Ask) -> Estimate | None:
+    """The least risk of two heads less the Bayes risk; `None` where no search converged."""
+    asked = questions(name)
+    if not asked:
+        return None
+    two, bayes = ask(asked)
+    if not is_converged(two["result"]):
+        return None
+    error = two["risk_error"] + bayes["risk_error"]
+    return Estimate(two["risk"] - bayes["risk"], error, ErrorKind.STANDARD)
