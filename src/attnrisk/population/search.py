@@ -33,8 +33,9 @@ from .plan import LONGEST, SearchPlan, search_plan
 from .risk import extrapolate, profiles_at_infinity
 
 _FLAT = 1e-9  # a longer k that gains less than this gains nothing
-# Lengths of k in a scan; few for an exponential kernel, which does best about as sharp as the teacher.
-_SCALES, _FEW_SCALES = 14, 8
+_SCALES = 14  # lengths of k in a scan
+# For an exponential kernel, relative to the longest: it does best below two thirds, about as sharp as the teacher.
+_EXPONENTIAL_SCALES = np.array([0.01, 0.05, 0.15, 0.3, 0.45, 0.6, 0.75, 0.88, 1.0])
 # Biases in a scan; many where a profile costs little: a threshold is one or two units wide.
 _BIASES, _MANY_BIASES = 25, 121
 _AT_A_TIME = 32  # profiles of a scan that are small arrays
@@ -312,9 +313,10 @@ class _Search:
         if self.stage == 0:
             # With a bias to tune, weak signals do best at tiny lengths and a bias that these show.
             tiny = [1e-6, 1e-4, 2e-3] if attention.free_bias else []
-            scales = _FEW_SCALES if attention.exponential else _SCALES
-            scales = scales if attention.compares_tokens else 2 * scales
+            scales = _SCALES if attention.compares_tokens else 2 * _SCALES
             outward = np.geomspace(0.02, reach, scales)
+            if attention.exponential:
+                outward = reach * _EXPONENTIAL_SCALES
             if self.nearest:  # no limit is among them
                 tiny, outward = [], np.geomspace(0.1, reach, scales // 2)
             lengths = np.concatenate([-np.geomspace(reach, 0.1, 4), [0.0], tiny, outward])
