@@ -26,7 +26,7 @@ SLOW = {
         "fit_erm",
         "fit_sgd",
     ),
-    *("gradient_flow", "largest_step", "measure_risk", "mismatched_minimum", "online_sgd"),
+    *("gradient_flow", "measure_risk", "mismatched_minimum", "online_sgd"),
     *("optimal_asymptotics", "optimal_thresholds", "projected_descent", "state_evolution"),
     *("stochastic_projected_descent", "tuned_erm_asymptotics"),
 }

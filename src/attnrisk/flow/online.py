@@ -141,12 +141,6 @@ def largest_step(
 
     Returns:
         The step size with its error, an `Estimate` of a scalar.
-
-    Examples:
-        >>> start = ar.Overlaps(m_kk=0.3, m_vv=0.3, q_kk=0.2, q_vv=0.2)
-        >>> step = ar.largest_step(ar.SpikedSLR(nu=4.0, length=3), ar.Softmax(), start)
-        >>> 1.0 < float(step) < 3.0
-        True
     """
     time, seed = real("time", time, above=0.0), whole("seed", seed, minimum=0)
     found = [_bisect(task, attention, start, batch, time, seed + at) for at in range(_SEEDS)]
