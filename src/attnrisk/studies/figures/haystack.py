@@ -183,8 +183,8 @@ def _annotate(panels: Sequence[Axes], strip: _Strip) -> None:
     """What to see in each panel."""
     small: dict[str, Any] = {"fontsize": 7.0, "color": _SOFT}
     panels[0].text(0.0, 1.03, strip.heading, transform=panels[0].transAxes, fontweight="bold")
-    panels[0].text(2.3, 0.985, "needle not found", va="top", **small)
-    panels[0].text(2.3, 0.0, "needle found", va="bottom", **small)
+    panels[0].text(2.3, 0.985, "not found", va="top", **small)
+    panels[0].text(2.3, 0.0, "found", va="bottom", **small)
     panels[0].text(9e5, 0.79, "even Bayes\nfails, slowly", va="top", ha="right", **small)
     panels[1].text(1.5e2, 0.40, "Bayes: near 1/2", va="top", **small)
     panels[2].text(9e5, 0.76, strip.lost, va="top", ha="right", **small)
