@@ -14,7 +14,7 @@ from attnrisk._rows import BAYES
 from attnrisk.studies import Session, Store, report
 from attnrisk.studies.figures import figure3, figure5
 from attnrisk.studies.figures.rows import Row
-from attnrisk.studies.report import claims, page, sequence
+from attnrisk.studies.report import claims, head_claims, page, sequence
 from attnrisk.studies.report.claims import FAILS, HOLDS, PARTLY
 
 
@@ -192,6 +192,20 @@ def test_every_figure_of_the_paper_is_on_the_full_page():
     for name in full - quick:  # said to be left out
         word = "the phase diagram" if name == "phases" else name
         assert re.search(rf"Not in the quick report[^<]*\b{word}\b", page.template(True))
+
+
+def test_claims_about_heads():
+    """Made-up heads all turn to the first feature, then each to its own, and do not find the last."""
+    names = ("stages", "heads", "pruning", "flipped")
+    rows = {name: page.figures.make(name, False, made_up_figures.ask).rows for name in names}
+    first, then, quiet, joint = head_claims.checked(rows)
+    assert (first.verdict, then.verdict) == (HOLDS, PARTLY)
+    assert "at t = 0" in first.finding
+    assert "1, 2, not found" in then.finding
+    assert quiet.verdict == FAILS  # all risks are equal
+    assert joint.verdict == HOLDS
+    worse = [changed(row, excess=1e-3) for row in rows["heads"]]
+    assert head_claims.joint_softmax_is_bayes(worse).verdict == FAILS
 
 
 def test_the_quick_report_asks_for_no_learning_curve():

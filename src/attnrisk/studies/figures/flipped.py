@@ -13,17 +13,17 @@ from .style import GREY, WIDTH, add_legend, draw_curve
 STEM = "flipped"
 
 CAPTION = """\
-Least risk on flipped needles (shift +√ν or −√ν) against the number of tokens L when the signal grows with the \
-logarithm of L: ν = c log L. Two heads look for one sign each; all of them find the needle for c > 2, as Bayes does \
-(black), and at different prices. Bayes-softmax (orange) has the Bayes risk. Averaged softmax heads (blue) are blunt: \
-the head whose sign is absent must spread its weight over many tokens to add little noise. Softmax-1 heads (light \
-blue) can be sharp, since a head that sees nothing gives no weight. A single softmax head (dashed) finds needles of \
-one sign only: its risk stays near 3/4 (grey line). Lines are straight between the computed points, where the risk of \
-the heads that a search found is exact.
+Lowest risk on flipped needles (shift +√ν or −√ν) against the number of tokens L when the signal grows with the \
+logarithm of L: ν = c log L. Two heads detect one sign each. At c = 2 all of them level off above 1/2, as Bayes does \
+(black); at c = 4 they find the needle, at different prices. Bayes-softmax (orange) has the Bayes risk. Averaged \
+softmax heads (blue) need short keys: the head whose sign is absent must spread its weight over many tokens to add \
+little noise. Softmax-1 heads (light blue) can be sharp, since a head that detects nothing assigns no weight. A single \
+softmax head (dashed) finds needles of one sign only: its risk stays above 1/2 (grey line). Lines are straight between \
+the computed points, where the risk of the heads found by a search is exact.
 """
 
 LAW = "flipped"
-SIGNALS = (2, 4, 8)
+SIGNALS = (2, 4)
 _LENGTHS = (10**3, 10**6)
 _QUICK_LENGTHS = (10, 10**3)
 _QUICK_SIGNALS = (4,)
@@ -58,7 +58,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
     panels = figure.subplots(1, len(signals), sharex=True, sharey=True, squeeze=False)[0]
     for axes, signal in zip(panels, signals, strict=True):
-        axes.axhline(0.75, color=GREY, linewidth=0.5)
+        axes.axhline(0.5, color=GREY, linewidth=0.5)
         for name, style in LINES.items():
             here = [row for row in rows if (row.signal, row.curve) == (signal, name)]
             draw_curve(axes, style, here, ("tokens", "risk"), "x")

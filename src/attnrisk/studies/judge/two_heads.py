@@ -13,7 +13,8 @@ HEADING = "as two heads on flipped needles"
 
 def questions(name: str) -> list[AbstractFeatureQuestion]:
     """The least risk of two heads with free biases, and the Bayes risk; nothing for an attention that jumps."""
-    if not is_continuous(get_attention(name), int(LENGTH)):
+    attention = get_attention(name)
+    if attention.family == "general" and not is_continuous(attention, int(LENGTH)):
         return []
     two = LeastHeads(FEATURES, LENGTH, name, 2, certify=False, random_starts=2, bias=FREE_BIAS)
     return [two, FeatureBayes(FEATURES, LENGTH)]
