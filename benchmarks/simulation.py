@@ -91,7 +91,7 @@ def compiled(data: ar.Dataset) -> Callable[[np.ndarray], tuple[float, np.ndarray
     arrays = data.traceable(), as_arrays(ATTENTION), as_arrays(RIDGE)
 
     def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = objective(*arrays, jnp.asarray(flat).reshape(1, -1, data.dim))
+        value, (gradient, _) = objective(*arrays, jnp.asarray(flat).reshape(1, -1, data.dim))
         return float(value[0]), np.asarray(gradient).ravel()
 
     return value_and_gradient
@@ -252,7 +252,7 @@ def _many_copies(tokens: Any) -> Any:
 def _many_evaluations(arrays: Any, points: Any) -> Any:
     """Each at another point, where the last gradient leads."""
     return jax.lax.fori_loop(
-        0, TURNS, lambda _, points: points - 1e-6 * objective(*arrays, points)[1], points
+        0, TURNS, lambda _, points: points - 1e-6 * objective(*arrays, points)[1][0], points
     )
 
 

@@ -110,6 +110,7 @@ class Result(StrEnum):
         "infimum, not attained: as |k| and its bias grow together it becomes a power of the score"
     )
     FINISHED = "all steps done"
+    STOPPED_EARLY = "stopped early: the loss on the sequences held out no longer falls"
     MAX_STEPS = "not converged: the largest number of steps was reached"
     TIME_OVER = "not converged: the last time was reached"
     LEFT_DOMAIN = "not converged: left the range of overlaps that can be integrated"
@@ -121,7 +122,8 @@ class Result(StrEnum):
     @property
     def converged(self) -> bool:
         """Whether the computation succeeded: a fixed point, a minimum, an infimum, or the requested number of steps."""
-        return self in (Result.CONVERGED, Result.ON_MANIFOLD, Result.FINISHED) or self.is_infimum
+        done = Result.CONVERGED, Result.ON_MANIFOLD, Result.FINISHED, Result.STOPPED_EARLY
+        return self in done or self.is_infimum
 
     @property
     def is_infimum(self) -> bool:

@@ -354,8 +354,9 @@ def test_record(softmax):
     [
         ({"alpha": 0.0}, "alpha"),
         ({"alpha": np.nan}, "alpha"),
-        ({"task": ar.SpikedSLR(2.0, 3, spread=0.5)}, "spread"),
-        ({"task": ar.SpikedSLR(2.0, 100)}, "length"),
+        ({"task": ar.MaxSLR(2.0, 33)}, "length"),
+        ({"task": ar.SpikedSLR(2.0, 33), "attention": ar.Sparsemax()}, "length"),
+        ({"task": ar.SpikedSLR(2.0, 1001)}, "length"),
     ],
 )
 def test_bad_input(arguments, word):

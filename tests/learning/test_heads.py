@@ -97,7 +97,7 @@ def test_heads_specialise_with_much_data():
 def test_heads_collapse_with_little_data():
     """Onto one direction, orthogonal to `k*`; how they share its length is known less well from a thousand samples."""
     found = _fixed_point(4.0, ar.Ridge(0.5, 1.0), 0)
-    keys, values = found.layout.unpack(found.x)
+    keys, values = found.layout.unpack(found.x).blocks
     np.testing.assert_allclose(keys.M, 0.0, atol=1e-3)
     assert keys.Q[0, 1] / np.sqrt(keys.Q[0, 0] * keys.Q[1, 1]) > 0.95
     assert np.mean(np.diag(keys.Q)) == pytest.approx(0.203, abs=0.04)
@@ -125,7 +125,7 @@ def test_flat_vectors_and_free_numbers_hold_all_unknowns(heads, features, rng):
     np.testing.assert_allclose(slope, np.stack(differences, 1) / 2e-6, atol=1e-6)
     assert np.linalg.matrix_rank(slope) == x.size
     anywhere = layout.unpack(layout.from_free(rng.normal(size=x.size)))
-    for M, Q, V in anywhere:
+    for M, Q, V in anywhere.blocks:
         assert np.all(np.linalg.eigvalsh(Q - M @ M.T) > 0)
         assert np.all(np.linalg.eigvalsh(V) > 0)
 

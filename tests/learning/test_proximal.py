@@ -17,9 +17,12 @@ RESPONSE = Response(jnp.array([[1.5]]), jnp.array([[1 / 1.5]]), jnp.array(0.6))
 
 def _samples(rng, count, length):
     draw = rng.normal(size=(count, 2 * length + 1)) * 1.5
-    return Sample(
-        jnp.array(draw[:, None, :length]), jnp.array(draw[:, length:-1]), jnp.array(draw[:, -1])
+    fields = (
+        jnp.array(draw[:, None, :length]),
+        jnp.array(draw[:, length:-1]),
+        jnp.array(draw[:, -1]),
     )
+    return Sample(*fields, jnp.ones((count, length)))
 
 
 @pytest.mark.parametrize("name", ["softmax", "linear", "erf", "softplus", "sigmoid"])

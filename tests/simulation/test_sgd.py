@@ -11,6 +11,7 @@ import attnrisk as ar
 from attnrisk.attention import AbstractGeneral
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.simulation.erm import objective
+from attnrisk.simulation.sgd import _loss, _split
 
 TASK = ar.SpikedSLR(2.0, 3)
 DIM, BATCH, STEPS = 100, 2000, 60
@@ -82,7 +83,7 @@ def test_one_step_with_all_data_is_the_gradient_of_the_objective(rng):
     data = ar.sample(TASK, jax.random.key(1), n=60, dim=20)
     start, ridge = rng.normal(size=(3, 20)), ar.Ridge(0.5, 0.5)
     arrays = data.traceable(), as_arrays(TwoHeads()), as_arrays(ridge)
-    _, gradient = objective(*arrays, jnp.asarray(start)[None])
+    _, (gradient, _) = objective(*arrays, jnp.asarray(start)[None])
     decay = 2 * 0.5 / data.alpha
     path = ar.fit_sgd(data, TwoHeads(), 0.1, batch=60, weight_decay=decay, start=start)
     expected = start - 0.1 * 2 / data.alpha * np.asarray(gradient[0])
@@ -125,3 +126,32 @@ def test_bad_input(case, data):
     given, words = case
     with pytest.raises(ValueError, match=words):
         ar.fit_sgd(data, ar.Softmax(), **({"step": 0.1, "batch": 10} | given))
+
+
+def test_early_stopping_keeps_the_vectors_of_the_least_loss():
+    """With few samples and no ridge, the loss on others rises in the end."""
+    data = ar.sample(ar.SpikedSLR(5.0, 2, noise=0.5), jax.random.key(5), n=120, dim=40)
+    given = {"step": 0.1, "batch": 90, "epochs": 600, "records": 200}
+    stopped = ar.fit_sgd(data, ar.Softmax(), **given, held_out=0.25, patience=20)
+    assert stopped.result is ar.Result.STOPPED_EARLY
+    assert stopped.converged
+    assert stopped.best == np.argmin(stopped.validation) == len(stopped.times) - 21
+    overlaps = data.overlaps(stopped.vectors)
+    assert overlaps.m_vv == pytest.approx(stopped.overlaps.m_vv[stopped.best], rel=1e-12)
+    assert stopped.validation[stopped.best] < stopped.validation[-1]
+    whole = ar.fit_sgd(data, ar.Softmax(), **given | {"epochs": 5})
+    assert (whole.best, whole.result) == (len(whole.times) - 1, ar.Result.FINISHED)
+    assert len(whole.validation) == 0
+
+
+def test_sequences_held_out_are_not_learned_from():
+    """Their loss is a mean of its own, and training without them is training on the others alone."""
+    data = ar.sample(TASK, jax.random.key(6), n=40, dim=10)
+    kept, held = _split(data, 0.3, jax.random.key(0))
+    assert sorted(np.concatenate([*kept, *held])) == list(range(40))
+    assert [len(each) for each in held] == [12]
+    path = ar.fit_sgd(data, ar.Softmax(), 0.1, 28, epochs=1, held_out=0.3)
+    vectors = jnp.asarray(path.vectors), jnp.zeros(0)
+    losses = [_loss(data.traceable(), ar.Softmax(), vectors, each) for each in (held, kept)]
+    assert path.validation[-1] == pytest.approx(float(losses[0]), rel=1e-12)
+    assert path.validation[-1] != pytest.approx(float(losses[1]), rel=1e-3)

@@ -48,6 +48,7 @@ COLUMNS = {
     "6": "task nu length attention alpha ridge_k ridge_v tuned risk error result warning",
     "7": LEARNED,
     "phases": "task nu length information information_error algorithmic algorithmic_error",
+    "samples": "task nu length attention alpha alpha_error alpha_above points",
     "haystack": LEAST,
     "flow": "start result end_time bayes_risk time risk risk_error m_kk m_kv m_vk m_vv R_kk R_kv R_vv "
     "gradient_norm",

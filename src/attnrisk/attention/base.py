@@ -75,9 +75,14 @@ class AbstractAttention(eqx.Module):
         )
 
     @property
+    def ignores_shifts(self) -> bool:
+        """Whether weights stay when one number is added to all scores, as those of softmax."""
+        return _same(self._weights(1.0), self._weights(1.0, _SHIFT))
+
+    @property
     def bias_is_void(self) -> bool:
         """Whether a bias is equivalent to other norms of `k` and `v`, as for softmax and linear attention."""
-        return _same(self._weights(1.0), self._weights(1.0, _SHIFT))
+        return self.ignores_shifts
 
     def _weights(self, scale: float, shift: float = 0.0) -> np.ndarray:
         """Of a few random sequences, whose scores are stretched and shifted."""

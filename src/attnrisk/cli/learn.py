@@ -13,6 +13,7 @@ from .command import LEARN, command
 from .interrupts import deferred
 
 if TYPE_CHECKING:
+    from ..attention import AbstractAttention
     from ..learning import OptimalAsymptotics
     from ..simulation import AbstractDataset
 
@@ -20,12 +21,23 @@ _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
 _RIVAL = ("start", "result", "objective", "train_error", "overlaps")
 
 
+def can_be_learned(attention: AbstractAttention) -> bool:
+    """Whether its empirical risk has a minimum."""
+    from .._check import Refusal
+    from ..learning.scope import learner
+
+    try:
+        return learner(attention) is attention
+    except Refusal:
+        return False
+
+
 @command(
     LEARN,
     "empirical risk minimisation",
     options.ALPHA,
-    options.task(spread=False),
-    options.attentions(lambda attention: attention.is_scale_sensitive, learned=True),
+    options.task(),
+    options.attentions(can_be_learned),
     options.ridge(None),
     options.flag("tune", "Use the ridge penalties of lowest test risk."),
 )
@@ -39,13 +51,12 @@ def erm(args: Any) -> render.Shown:
     from ..learning.scope import learnable, learner
 
     task, alpha, answers = args.task, args.alpha, []
-    for name, given in zip(("ridge_k", "ridge_v"), args.ridge, strict=True):
-        if args.tune and given is not None:
+    for name, given in zip(("ridge_k", "ridge_v", "ridge_b"), args.ridge, strict=True):
+        if args.tune and given:
             raise refuse(name, f"{given:g}", "left out where the ridges are tuned")
     ridge = Ridge(*(1.0 if given is None else given for given in args.ridge))
     for attention in args.attentions:
-        learner(attention)
-    learnable(task)
+        learnable(task, learner(attention))
     # Compilation and compiled code run outside the interpreter's lock.
     with ThreadPoolExecutor(2) as threads:
         asked = [
@@ -64,6 +75,7 @@ def erm(args: Any) -> render.Shown:
         render.fields_of(found, "overlaps", "ridge", "start", "replicon", "jumps")
         | {
             "attention": name,
+            "bias": None if found.bias is None else found.bias.value.tolist(),
             "warning": found.warning or None,
             "rivals": [
                 {
@@ -105,6 +117,7 @@ def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics) -> A
         "lowest achievable": render.with_error(optimum.risk),
         "lowest reachable": render.with_error(optimum.reachable_risk),
         "ridge penalties": f"r_k = {found.ridge.k:.6g}, r_v = {found.ridge.v:.6g}",
+        "learned bias": None if found.bias is None else render.with_error(found.bias),
         "overlaps": "\n".join(lines),
         "warning": found.warning or None,
         "other fixed points": ", ".join(rivals) or None,
@@ -184,7 +197,7 @@ def optimal(args: Any) -> render.Shown:
     "drawing the data",
     options.SIZE,
     options.task(),
-    options.LEARNER,
+    options.ATTENTION,
     options.ridge("1"),
     options.seed("the dataset"),
     options.whole(
@@ -203,11 +216,13 @@ def simulate(args: Any) -> render.Shown:
     Example: attnrisk simulate --alpha 4 --dim 1000 --ridge-k 1 --ridge-v 1 --seed 0
     """
     import jax
+    import numpy as np
 
     from .. import simulation
     from .._check import refuse
     from .._results import Result
     from ..learning import Ridge
+    from ..learning.scope import learns_bias
     from ..simulation.erm import TOLERANCE
 
     if args.test_set == 1:
@@ -229,6 +244,7 @@ def simulate(args: Any) -> render.Shown:
         "seconds": seconds,
         **_data_fields(data, args.seed),
         "attention": fit.attention.name,
+        "bias": np.asarray(fit.attention.bias, float).tolist(),
         "rivals": [render.picked(rival, *_RIVAL) for rival in fit.rivals],
         "test_set_risk": checked and float(checked),
         "test_set_risk_error": checked and float(checked.error),
@@ -243,6 +259,7 @@ def simulate(args: Any) -> render.Shown:
         "result": f"{render.result_words(fit.result)} {told}",
         "data": f"N = {data.n}, D = {data.dim}, {data.nbytes / 2**20:.3g} MiB of {data.precision}",
         "ridge penalties": f"r_k = {float(fit.ridge.k):.6g}, r_v = {float(fit.ridge.v):.6g}",
+        "learned bias": f"{fit.attention.bias:.6g}" if learns_bias(fit.attention) else None,
         "overlaps": render.overlap_words(fit.overlaps),
         "time": f"{seconds:.3g} s",
         "test set": test_set,

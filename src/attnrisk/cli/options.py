@@ -181,17 +181,10 @@ _BIAS = option(
     "default",
     "free|NUMBER",
 )
-_FIXED_BIAS = option("bias", "Constant added to the scores, not learned; 0 by default.", "default")
-
-
-def _read_learner(attention: str, bias: str) -> AbstractAttention:
-    if bias == "free":
-        raise refuse("bias", "free", "a number: from finite data a bias is not learned")
-    return _read_attention(attention, bias)
 
 
 def attentions(
-    suited: Callable[[AbstractAttention], bool] = lambda attention: True, learned: bool = False
+    suited: Callable[[AbstractAttention], bool] = lambda attention: True,
 ) -> Options:
     """Several attentions, each once, in the order given; `all` stands for those that are suited."""
     meaning = "Names listed by `attnrisk attentions` (repeat the option, or a,b), or all."
@@ -200,14 +193,13 @@ def attentions(
         from ..attention import CATALOGUE
 
         names = [name.strip() for word in attention for name in word.split(",")]
-        every = {name: read_one(name, bias) for name in CATALOGUE if "all" in names}
+        every = {name: _read_attention(name, bias) for name in CATALOGUE if "all" in names}
         every = {name: each for name, each in every.items() if suited(each)}
         listed = [one for name in names for one in (every if name == "all" else [name])]
-        return [read_one(name, bias) for name in dict.fromkeys(listed)]
+        return [_read_attention(name, bias) for name in dict.fromkeys(listed)]
 
-    read_one = _read_learner if learned else _read_attention
     one = option("attention", meaning, ["softmax"], "NAME", kind=list[str])
-    return _group("attentions", [one, _FIXED_BIAS if learned else _BIAS], read)
+    return _group("attentions", [one, _BIAS], read)
 
 
 def heads() -> Options:
@@ -284,16 +276,18 @@ def _read_size(alpha: str, dim: str) -> tuple[int, int]:
 
 
 def ridge(default: str | None) -> Options:
-    """The ridges on `k` and `v`, `None` where they may be left out."""
+    """The ridge penalties on `k` and `v`, `None` where they may be left out, and on a free bias."""
     unless = "" if default else "; 1 by default"
     both = [
         number(f"ridge_{of}", f"Ridge penalty on {of}, r_{of} > 0{unless}.", default, above=0.0)
         for of in "kv"
     ]
+    on_bias = "Ridge penalty on a free bias, r_b ≥ 0, in D r_b b²/2."
+    every = [*both, number("ridge_b", on_bias, "0", minimum=0.0)]
     return _group(
         "ridge",
-        both,
-        lambda **words: tuple(each.read(**{each.name: words[each.name]}) for each in both),
+        every,
+        lambda **words: tuple(each.read(**{each.name: words[each.name]}) for each in every),
     )
 
 
@@ -341,7 +335,6 @@ def writable_folder(given: str, name: str = "out", folder: Path | None = None) -
 
 _NAME = option("attention", "A name listed by `attnrisk attentions`.", "softmax", "NAME")
 ATTENTION = _group("attention", [_NAME, _BIAS], _read_attention)
-LEARNER = _group("attention", [_NAME, _FIXED_BIAS], _read_learner)
 ALPHA = number("alpha", "Number of training sequences per dimension, α = N/D > 0.", above=0.0)
 DIM = whole("dim", "Dimension D of a token, ≥ 2.", 2, LARGEST)
 SIZE = _group("size", [ALPHA, DIM], _read_size)

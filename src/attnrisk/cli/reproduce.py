@@ -28,8 +28,8 @@ def _read_name(name: str) -> str:
     "the figure",
     options.argument(
         "name",
-        "Figure: 1 to 7, phases, haystack, flow, basins, descent, prediction, heads, pruning, stages, flipped or "
-        "specialise.",
+        "Figure: 1 to 7, phases, samples, haystack, flow, basins, descent, prediction, heads, pruning, stages, flipped "
+        "or specialise.",
         "NAME",
         read=_read_name,
     ),

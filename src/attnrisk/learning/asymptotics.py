@@ -18,7 +18,7 @@ _MANY_JUMPS = 0.1
 
 
 class Ridge(eqx.Module):
-    """Ridge penalties `r_k > 0` on the keys and `r_v > 0` on the value vector.
+    """Ridge penalties `r_k > 0` on the keys and `r_v > 0` on the value vector, and `½ r_b D b²` on learned biases.
 
     Examples:
         >>> ar.Ridge(k=1.0, v=0.5).v
@@ -28,6 +28,7 @@ class Ridge(eqx.Module):
     recorded: ClassVar[tuple[str, ...]] = ("k", "v")
     k: Any = eqx.field(converter=partial(real, "ridge_k", above=0.0))
     v: Any = eqx.field(converter=partial(real, "ridge_v", above=0.0))
+    b: Any = eqx.field(converter=partial(real, "ridge_b", minimum=0.0), default=0.0)
 
 
 class ERMAsymptotics(eqx.Module):
@@ -37,7 +38,8 @@ class ERMAsymptotics(eqx.Module):
     matrices of section 10, one row per student vector, the value vector last; for one head their entries are `m_k …
     V_v`. `start` names the initialisation that led to this fixed point; `rivals` are other fixed points, of higher
     objective. `slope` is the derivative of the test risk with respect to the two ridge penalties. `identities` holds `r
-    M − αE[g h*ᵀ]` and `r Q − αE[g hᵀ]` of both blocks, which vanish at a fixed point. If `replicon` is above 1, replica
+    M − αE[g h*ᵀ]` and `r Q − αE[g hᵀ]` of both blocks and `r_b b − αE[Σ_ℓ g_ℓ]` of learned biases (`bias`), which
+    vanish at a fixed point. If `replicon` is above 1, replica
     symmetry is unstable. `jumps` is the contribution to the derivative of the equations from samples that switch
     between two minima; if it is large, replica symmetry is not exact. `unresolved` is the fraction of samples without a
     stationary minimum. In all three cases the values are approximate, and `warning` says so.
@@ -77,6 +79,7 @@ class ERMAsymptotics(eqx.Module):
     jumps: float
     slope: Float[np.ndarray, "2"]
     rivals: tuple["ERMAsymptotics", ...] = ()
+    bias: Estimate | None = None
 
     @property
     def converged(self) -> bool:

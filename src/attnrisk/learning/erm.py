@@ -1,6 +1,6 @@
 """Empirical risk minimisation with finite data, `N, D → ∞` at `α = N/D` (sections 6 and 10).
 
-    minimise  Σ_μ ½(y_μ − a(χ_μ)·z_μ)² + ½ Σ_p r_p |w_p|²
+    minimise  Σ_μ ½(y_μ − a(χ_μ + b)·z_μ)² + ½ Σ_p r_p |w_p|² + ½ D r_b b²
 
 Its overlaps solve the equations of `equations`, whose right-hand sides are means over one sample. They are solved by
 Newton's method on one fixed set of Sobol points, first on a part of it.
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -23,9 +24,10 @@ from ..population.overlaps import Overlaps
 from ..population.plan import light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
-from .equations import Averages, Displacements, MapStep, map_step, probes, stability
+from .equations import Averages, Displacements, MapStep, map_step, probes
 from .samples import draw
-from .scope import MOST_DATA, RIDGES, check_seed, learnable, learner
+from .scope import MOST_DATA, RIDGES, check_seed, learnable, learner, learns_bias
+from .stability import stability
 from .unknowns import Layout, Order, Unknowns, pack
 
 RANDOMISATIONS = 16
@@ -40,6 +42,7 @@ _FAR = 0.05  # a step after which all minima are searched for again
 # Standard errors that the map may still move by: in the first searches, and after so many.
 _SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
 _LONGEST_STEP, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
+_ROUNDING = 1e-13  # a singular value of the matrix of a Newton step, relative, that is rounding
 _VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
 _WIDE, _NARROWEST = 2.0, 0.02
@@ -59,10 +62,11 @@ def erm_asymptotics(
     point with the lowest objective.
 
     Args:
-        task: `SpikedSLR` with spread 1, or `MaxSLR`, with up to 32 tokens.
-        attention: The attention; its bias is fixed.
+        task: A planted task (`SpikedSLR`, of any spread), with up to 1000 tokens for kernels and element-wise
+            attentions and up to 32 for others; or a selected (`MaxSLR`) or weighted one, with up to 32 tokens.
+        attention: The attention; a free bias is learned, starting from the given one.
         alpha: Number of sequences per dimension, `α = N/D > 0`.
-        ridge: Ridge penalties on `k` and `v`.
+        ridge: Ridge penalties on `k`, `v` and a free bias.
         seed: Seed of the Sobol points.
         log2_points: Averages use `2^log2_points` points in each of 16 randomisations. If the equations visit each of
             the `L` locations of a sequence, this counts sequences and locations together.
@@ -115,8 +119,8 @@ class FixedPointSolution(NamedTuple):
     @property
     def objective(self) -> float:
         """Per dimension."""
-        penalty = self.layout.penalty((self.ridge.k, self.ridge.v))
-        return self.alpha * float(np.mean(self.step.train)) / 2 + float(penalty @ self.x)
+        penalty, _ = self.layout.penalty(self.ridge, self.x)
+        return self.alpha * float(np.mean(self.step.train)) / 2 + penalty
 
     @property
     def answer(self) -> Float[np.ndarray, "n n"]:
@@ -158,32 +162,44 @@ class Problem(Averages):
         cls, task: AbstractTask, attention: AbstractAttention, log2_points: int, seed: int
     ) -> "Problem":
         """With random points, if the equations cover the task and the attention has a minimum."""
-        task, attention = learnable(task), learner(attention)
+        task, attention = learnable(task, learner(attention)), attention
         log2_points, seed = whole("log2_points", log2_points, 1, 24), check_seed(seed)
-        return cls(task, attention, draw(task, attention.keys, log2_points, RANDOMISATIONS, seed))
+        points = draw(task, attention.keys, log2_points, RANDOMISATIONS, seed)
+        if not learns_bias(attention):
+            return cls(task, attention, points)
+        first = np.atleast_1d(np.array(attention.bias, float))
+        return cls(task, attention.with_bias(np.zeros_like(attention.bias)), points, first)
 
     def on_part(self, randomisations: int) -> "Problem":
         """The same on the first few randomisations."""
         return self._replace(points=self.points[:randomisations])
 
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
-        """Uninformed and informed initialisation; heads start on different features, or with opposite signs."""
-        heads, features = self.layout
+        """Uninformed and informed initialisation; heads start on different features, or with opposite signs.
+
+        A bias that is learned begins as given, and with the teacher where equal scores have weights of sum one.
+        """
+        heads, features, _ = self.layout
         strength = min(float(self.task.strength), 2.0)
         V_k, V_v = (min(0.5 / float(r), 1.0) for r in (ridge.k, ridge.v))
         signs = np.where(np.arange(heads) // features % 2, -1.0, 1.0)[:, None]
         own = signs * np.eye(features)[np.arange(heads) % features]
 
-        def start(name: str, overlap: float, residual: float, V_k: float, values: Any) -> Start:
+        def start(
+            name: str, overlap: float, residual: float, V_k: float, values: Any, bias: Any
+        ) -> Start:
             M = overlap * own
             keys = Order(M, M @ M.T + residual * np.eye(heads), V_k * np.eye(heads))
             m_v, q_v, V_v = (np.array([[each]]) for each in values)
-            return Start(name, pack(Unknowns(keys, Order(m_v, q_v, V_v))))
+            return Start(name, pack(Unknowns(keys, Order(m_v, q_v, V_v), bias)))
 
         much = 0.1 * strength**2 + 0.1
+        level = self.first_bias + (
+            level_bias(self.task, self.attention) if self.layout.biases else 0
+        )
         return (
-            start("no information", 0.05, 0.2 - 0.05**2, V_k, (0.05, 0.2, V_v)),
-            start("teacher", strength, much, min(V_k, 0.3), (1.0, 1.1, 0.1)),
+            start("no information", 0.05, 0.2 - 0.05**2, V_k, (0.05, 0.2, V_v), self.first_bias),
+            start("teacher", strength, much, min(V_k, 0.3), (1.0, 1.1, 0.1), level),
         )
 
     def find_all(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
@@ -204,17 +220,16 @@ class Problem(Averages):
         of the plain iteration (unless the start is near a fixed point), later ones agree with it in direction and are
         short, and no step is taken for the last before every sample has been searched for a lower minimum.
         """
-        numbers = float(alpha), float(ridge.k), float(ridge.v)
         x, last, result = np.array(start.x), start.displacements, Result.MAX_STEPS
         anew, searches = last is None, 0
         for count in range(_MOST_STEPS):
-            last, step = map_step(self, x, numbers, last, anew)
+            last, step = map_step(self, x, alpha, ridge, last, anew)
             if np.all(np.abs(step.target - x) <= _TOLERANCE * (1.0 + np.abs(x))):
                 # Fixed; but is every sample at its lowest minimum? If not, on from there. A sample that has two
                 # equally low ones jumps at every step, and may, if that is little beside the sampling; its share is in
                 # the error.
                 if not anew:
-                    last, step = map_step(self, x, numbers, last)
+                    last, step = map_step(self, x, alpha, ridge, last)
                 searches += 1
                 jump = np.abs(step.target - x)
                 noise = np.std(step.replicates, 0, ddof=1) / np.sqrt(len(step.replicates))
@@ -241,12 +256,19 @@ class Problem(Averages):
         risk, by_unknowns = self.test_risk(x)
         train = float(np.mean(step.train))
         own = step.train - train
-        penalty = found.layout.penalty((found.ridge.k, found.ridge.v))
+        _, penalty = found.layout.penalty(found.ridge, x)
         errors = np.array([found.error(unit) for unit in np.eye(x.size)])
         matrices = zip(
             self.layout.unpack(x).matrices(), self.layout.unpack(errors).matrices(), strict=True
         )
         M, Q, V = (Estimate(*each, ErrorKind.STANDARD) for each in matrices)
+        result, bias = found.result, None
+        if self.first_bias.size:
+            at = self.layout.places.bias
+            shape = np.shape(self.attention.bias)
+            bias = Estimate(x[at].reshape(shape), errors[at].reshape(shape), ErrorKind.STANDARD)
+            if result.converged and self.with_bias(x).ignores_shifts:
+                result = Result.BECOMES_SOFTMAX
 
         def estimate(value: float, *slopes: Any) -> Estimate:
             return Estimate(value, found.error(*slopes), ErrorKind.STANDARD)
@@ -264,9 +286,10 @@ class Problem(Averages):
             M=M,
             Q=Q,
             V=V,
+            bias=bias,
             alpha=alpha,
             ridge=found.ridge,
-            result=found.result,
+            result=result,
             start=found.start,
             residual=float(np.max(np.abs(step.target - x))),
             steps=found.steps,
@@ -281,16 +304,25 @@ class Problem(Averages):
         """The test risk and its derivatives in the unknowns."""
         longest = np.sqrt(np.max(self.layout.unpack(x).keys.Q))
         scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
-        engine = light_plan(self.task, self.attention, scale, scale, scale)
+        attention = self.with_bias(x)
+        engine = light_plan(self.task, attention, scale, scale, scale)
         nearby = probes(self.layout, x)
         matrices = [self.layout.unpack(each).matrices() for each in nearby]
         M, Q, _ = (np.stack(each) for each in zip(*matrices, strict=True))
-        risks = np.asarray(risks_at(as_arrays((self.task, self.attention, engine)), M, Q))
+        biases = np.stack([np.asarray(self.with_bias(each).bias, float) for each in nearby])
+        risks = np.asarray(risks_at(as_arrays((self.task, attention, engine)), M, Q, biases))
         values = np.mean(risks.reshape(len(nearby), -1), 1)
         slope = (values[1:] - values[0]) / np.diag(nearby[1:] - x)
         if risks.ndim == 1:
             return Estimate(float(values[0]), 0.0, ErrorKind.STANDARD), slope
         return mean_estimate(risks[0]), slope
+
+    def with_bias(self, x: np.ndarray) -> AbstractAttention:
+        """The attention with the bias among the unknowns, if one is."""
+        if not self.first_bias.size:
+            return self.attention
+        bias = self.layout.unpack(x).bias
+        return self.attention.with_bias(bias.reshape(np.shape(self.attention.bias)))
 
     def _with_jumps(self, found: FixedPointSolution) -> tuple[FixedPointSolution, float]:
         """The same with samples that jump between minima in the derivative of the map, and their share of it.
@@ -319,23 +351,37 @@ class Problem(Averages):
 
     def searched(self, found: FixedPointSolution, x: np.ndarray) -> np.ndarray:
         """Where the map leads from other unknowns nearby, every sample searched anew."""
-        numbers = float(found.alpha), float(found.ridge.k), float(found.ridge.v)
-        return map_step(self, x, numbers, found.displacements)[1].target
+        return map_step(self, x, found.alpha, found.ridge, found.displacements)[1].target
+
+
+def level_bias(task: AbstractTask, attention: AbstractAttention) -> float:
+    """A shift of equal scores, zero or negative, that brings the sum of their weights near one where it is larger."""
+    shifts = np.linspace(0.0, -6.0, 61)
+    equal = jnp.zeros((attention.keys, round(task.length.mean())))
+    totals = [float(jnp.sum(attention.attend(equal + shift))) for shift in shifts]
+    below = [shift for shift, total in zip(shifts, totals, strict=True) if total <= 1.0]
+    return float(below[0]) if below and totals[0] > 1.0 else 0.0
 
 
 @eqx.filter_jit
-def risks_at(arrays: Any, M: Float[Any, "m P T"], Q: Float[Any, "m P P"]) -> Array:
+def risks_at(
+    arrays: Any, M: Float[Any, "m P T"], Q: Float[Any, "m P P"], biases: Float[Any, "m *heads"]
+) -> Array:
     """The risk at several overlaps; per randomisation where the engine has random points."""
     task, attention, engine = arrays
-    return jax.lax.map(lambda each: engine.risk(task, attention, Overlaps(*each)), (M, Q))
+
+    def risk(at: Any) -> Array:
+        M, Q, bias = at
+        return engine.risk(task, attention.with_bias(bias), Overlaps(M, Q))
+
+    return jax.lax.map(risk, (M, Q, biases))
 
 
 def _identities(found: FixedPointSolution) -> np.ndarray:
-    """`r M − αE[g h*ᵀ]` and `r Q − αE[g hᵀ]` of both blocks, zero at a fixed point."""
-    blocks = zip(
-        (found.ridge.k, found.ridge.v), found.layout.unpack(found.x), found.step.hats, strict=True
-    )
-    parts = []
+    """`r M − αE[g h*ᵀ]`, `r Q − αE[g hᵀ]` of both blocks and `r_b b − αE[Σg]`, zero at a fixed point."""
+    unknowns, ridges = found.layout.unpack(found.x), (found.ridge.k, found.ridge.v)
+    blocks = zip(ridges, unknowns.blocks, found.step.hats.blocks, strict=True)
+    parts = [float(found.ridge.b) * unknowns.bias - found.alpha * found.step.hats.bias]
     for ridge, (M, Q, V), hat in blocks:
         parts.append(ridge * M - found.alpha * (hat.M - hat.V @ M))
         parts.append(ridge * Q - found.alpha * (hat.Q @ V + hat.M @ M.T - hat.V @ Q))
@@ -350,7 +396,8 @@ def _stepped(layout: Layout, x: np.ndarray, step: MapStep, newton: bool) -> np.n
     if newton and valid:
         by_here, by_there = map(layout.free_slope, (here, there))
         slope = np.linalg.solve(by_there, step.jacobian @ by_here)
-        ahead = np.linalg.solve(np.eye(x.size) - slope, plain)
+        # Flat directions, of a bias that has no effect where the weights vanish, are left alone.
+        ahead = np.linalg.pinv(np.eye(x.size) - slope, rcond=_ROUNDING) @ plain
         size = layout.sizes(here)
         ahead *= min(1.0, _LONGEST_STEP / float(np.max(np.abs(ahead) / size)))
         if (ahead / size) @ (plain / size) > 0:

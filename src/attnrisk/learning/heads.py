@@ -119,7 +119,7 @@ class HeadsProblem(Problem):
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
         """Also heads that are copies, without a feature."""
         usual = super().starts(ridge)
-        heads, features = self.layout
+        heads, features, _ = self.layout
         if heads == 1:
             return usual
         V_k, V_v = (min(0.5 / float(r), 1.0) for r in (ridge.k, ridge.v))
@@ -147,8 +147,10 @@ class HeadsProblem(Problem):
             heads_engine(task, self.attention, within, each)
             for each in (_FINENESS, 0.7 * _FINENESS)
         )
-        values = np.asarray(risks_at(as_arrays((task, self.attention, fine)), M, Q))
-        other = float(risks_at(as_arrays((task, self.attention, rough)), M[:1], Q[:1])[0])
+        given = np.broadcast_to(self.attention.bias, (len(M), *np.shape(self.attention.bias)))
+        values = np.asarray(risks_at(as_arrays((task, self.attention, fine)), M, Q, given))
+        arrays = as_arrays((task, self.attention, rough))
+        other = float(risks_at(arrays, M[:1], Q[:1], given[:1])[0])
         slope = (values[1:] - values[0]) / np.diag(nearby[1:] - x)
         error = abs(float(values[0]) - other)
         return Estimate(float(values[0]), error, ErrorKind.STANDARD), slope

@@ -18,10 +18,10 @@ from .._check import numbers, real, refuse, shown, whole
 from .._results import ErrorKind, Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
-from ..tasks import AbstractSamplable, AbstractTask
+from ..tasks import AbstractPlanted, AbstractSamplable, AbstractTask
 from .evidence import Evidence, Points, evidence, uncertainty
 from .fixed_point import find_fixed_point
-from .scope import LIMITS, check_seed, optimisable
+from .scope import check_seed, limits_of, optimisable
 
 RANDOMISATIONS = 8
 _LEAST_POINTS, _MOST_POINTS = 8, 14  # powers of two: points of a randomisation
@@ -130,7 +130,9 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
     """Bayes optimum at `α = N/D`: lowest test risk achievable from the data, as `D → ∞` (section 7).
 
     Args:
-        task: `SpikedSLR` with spread 1 (up to 512 tokens), or `MaxSLR` (up to 64 tokens).
+        task: A planted task (`SpikedSLR`, up to 1000 tokens), or a selected one (`MaxSLR`, up to 64 tokens). With
+            spread other than 1, the norm of the relevant token reveals its location as `D → ∞`: what remains is a
+            linear regression for `v` and a mean for `k`, in closed form.
         alpha: Number of sequences per dimension, `α = N/D > 0`.
         seed: Seed of the Sobol points.
 
@@ -144,6 +146,9 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
         0.427 0.632 True
     """
     alpha = real("alpha", alpha, above=0.0)
+    if isinstance(task, AbstractPlanted) and task.spread != 1.0:
+        found = _located(task, float(alpha))
+        return OptimalAsymptotics(found, found)
     task = optimisable(task)
     points = draw(task, seed)
     return OptimalAsymptotics(reachable(task, alpha, points), informed(task, alpha, points))
@@ -215,7 +220,7 @@ def draw(task: AbstractSamplable, seed: int = 0, fewer: int = 0) -> Points:
     """Random sequences of the task, their number halved `fewer` times."""
     seed = check_seed(seed)
     law, longest = task.length, int(task.length.longest)
-    room = LIMITS[type(task)].log2_numbers - int(np.ceil(np.log2(RANDOMISATIONS * longest)))
+    room = limits_of(task).log2_numbers - int(np.ceil(np.log2(RANDOMISATIONS * longest)))
     log2_points = int(np.clip(room, _LEAST_POINTS, _MOST_POINTS)) - fewer
     for_length, for_shift, normals = _numbers(longest, task.shift_uniforms, log2_points, seed)
     which = np.searchsorted(np.cumsum(law.probabilities)[:-1], for_length, "right")
@@ -242,17 +247,32 @@ def informed(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoin
     return _branch(task, alpha, informed_start(task, alpha), points)
 
 
-def informed_start(task: AbstractSamplable, alpha: float) -> np.ndarray:
-    """Depths beyond what any data give: the locations known, `v` is left to a linear regression.
+def _located(task: AbstractPlanted, alpha: float) -> FixedPoint:
+    """The optimum if all locations are known; in units of the spread `γ` the label noise is `Δ/γ`."""
+    spread, noise = float(task.spread), float(task.noise) / float(task.spread)
+    left = _regression_error(alpha, noise)
+    q_hat = alpha * float(task.shift) ** 2 / spread**2, np.inf if left == 0 else 1.0 / left - 1.0
+    q_k, risk = q_hat[0] / (1.0 + q_hat[0]), float(task.noise) ** 2 + spread**2 * left
+    # There is one fixed point: its free entropy, up to a constant, is compared with nothing.
+    found = Outcome(*(Estimate(each, 0.0) for each in (q_k, 1.0 - left, *q_hat, 0.0, risk)))
+    return FixedPoint(*found, 0.0, 0, Result.CONVERGED)
 
-    The regression leaves `u = 1 − q_v` with `u² + (Δ² + α − 1) u = Δ²`.
-    """
-    depth_k = LIMITS[type(task)].key_depth(task, alpha)
+
+def _regression_error(alpha: float, noise: float) -> float:
+    """`u = 1 − q_v` of a linear regression, from `u² + (Δ² + α − 1) u = Δ²`."""
+    if noise == 0.0:
+        return max(1.0 - alpha, 0.0)
+    excess = alpha - 1.0 + noise**2
+    root = np.hypot(excess, 2.0 * noise)
+    return float(2.0 * noise**2 / (root + excess) if excess > 0 else (root - excess) / 2.0)
+
+
+def informed_start(task: AbstractSamplable, alpha: float) -> np.ndarray:
+    """Depths beyond what any data give: the locations known, `v` is left to a linear regression."""
+    depth_k = limits_of(task).key_depth(task, alpha)
     if task.noise == 0.0:
         return np.array([depth_k, _RECOVERED if alpha > 1 else -np.log(max(1 - alpha, _CLOSEST))])
-    excess = alpha - 1.0 + task.noise**2
-    root = np.hypot(excess, 2.0 * task.noise)
-    left = 2.0 * task.noise**2 / (root + excess) if excess > 0 else (root - excess) / 2.0
+    left = _regression_error(alpha, float(task.noise))
     return np.array([depth_k, max(-np.log(left), 0.0)])
 
 

@@ -3,7 +3,8 @@
     (χ, z) = argmin ½(y − a(χ)·z)² + ½Σ_ℓ (χ_ℓ−ω_ℓ)ᵀ V_k⁻¹ (χ_ℓ−ω_ℓ) + |z−ω_z|²/(2V_v)
 
 `z` is eliminated exactly. What is left is smooth in the scores, `L` for each of `H` key vectors, and may have several
-minima.
+minima. The scores of one kernel, or of one element-wise attention, meet only in two or three sums over tokens: the
+Hessian is a diagonal plus a matrix of that rank, and a step takes a time that grows like `L` (section 6.1).
 """
 
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..attention import AbstractAttention
-from ..numerics.linalg import solve
+from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
+from ..numerics.linalg import LowRank, solve
 from .unknowns import Response
 
 _ROUGH_STEPS, _LAST_STEPS, _WARM_STEPS = 12, 8, 3
@@ -23,14 +24,16 @@ _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-2, 1e-6, 1e8
 _LONGEST_STEP = 2.0  # of a score: the scale of an attention is one
 # Moves of scores that are tried before any descent: with weak ridges the best one is long.
 _MOVES = np.array([0.7, 1.5, 3.0, 5.0, 8.0, 13.0, 22.0, 40.0])
+_MOST_STARTS = 6  # tokens from whose moves a descent begins, for each kind of move
 
 
 class Sample(NamedTuple):
-    """The cavity fields of one sequence, and its label."""
+    """The cavity fields of one sequence (plus a learned bias), its label, and the variance `γ²` of each token."""
 
     keys: Float[Any, "H L"]
     values: Float[Any, " L"]
     label: Float[Any, ""]
+    variance: Float[Any, " L"]
 
 
 class Fitted(NamedTuple):
@@ -52,7 +55,7 @@ def residual(
     """What is left of the label once `z` has given way, of which the sample minimises half the square."""
     weights = attention.attend(chi)
     missed = sample.label - jnp.sum(weights * sample.values)
-    return missed / jnp.sqrt(1.0 + response.v * jnp.sum(weights**2))
+    return missed / jnp.sqrt(1.0 + response.v * jnp.sum(sample.variance * weights**2))
 
 
 def energy(
@@ -64,14 +67,17 @@ def energy(
 
 def _energy(left: Array, chi: Array, sample: Sample, response: Response) -> Float[Array, ""]:
     away = chi - sample.keys
-    return left**2 / 2.0 + jnp.sum(away * _apply(response.stiffness, away)) / 2.0
+    bent = _apply(response.stiffness, away) / sample.variance
+    return left**2 / 2.0 + jnp.sum(away * bent) / 2.0
 
 
 def fit(attention: AbstractAttention, chi: Array, sample: Sample, response: Response) -> Fitted:
     """The pulls at scores that minimise the energy."""
     weights = attention.attend(chi)
-    left = (sample.label - weights @ sample.values) / (1.0 + response.v * weights @ weights)
-    return Fitted(_apply(response.stiffness, chi - sample.keys), weights * left, left**2)
+    width = 1.0 + response.v * jnp.sum(sample.variance * weights**2)
+    left = (sample.label - jnp.sum(weights * sample.values)) / width
+    pull = _apply(response.stiffness, chi - sample.keys) / sample.variance
+    return Fitted(pull, weights * left, left**2)
 
 
 class _Rough(NamedTuple):
@@ -102,7 +108,8 @@ def _descend_roughly(
         chi, left, slope, value, damping = (
             jnp.where(lower, *each) for each in zip(there, here, strict=True)
         )
-        away, loose, kept = chi - sample.keys, _apply(response.k, slope), 1.0 + damping
+        away, kept = chi - sample.keys, 1.0 + damping
+        loose = _apply(response.k, slope) * sample.variance
         curvature = jnp.sum(slope * loose)
         along = (left * curvature + jnp.sum(slope * away)) / (kept + curvature)
         move = ((along - left) * loose - away) / kept
@@ -120,7 +127,75 @@ class Minimum(NamedTuple):
 
     chi: Float[Array, "H L"]
     gradient: Float[Array, "H L"]
-    hessian: Float[Array, "n n"]
+    hessian: Float[Array, "n n"] | LowRank
+
+    def solve(self, vector: Float[Array, "H L"]) -> Float[Array, "H L"]:
+        """The inverse of the Hessian applied to a vector."""
+        flat = vector.ravel()
+        if isinstance(self.hessian, LowRank):
+            return self.hessian.solve(flat).reshape(vector.shape)
+        return solve(self.hessian, flat).reshape(vector.shape)
+
+
+def has_sums(attention: AbstractAttention) -> bool:
+    """Whether tokens meet in few sums."""
+    return isinstance(attention, AbstractKernel | AbstractElementwise)
+
+
+def _top(attention: Any, scores: Float[Array, " L"]) -> Array:
+    """The logarithm of the scale in which the weights of a kernel are given."""
+    if not isinstance(attention, AbstractKernel):
+        return jnp.zeros(())
+    top = jnp.max(attention.log_phi(scores + attention.bias))
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    return jnp.maximum(top, np.log(attention.constant)) if attention.constant > 0 else top
+
+
+def _summands(
+    attention: Any, scores: Float[Array, " L"], sample: Sample, top: Array
+) -> Float[Array, "sums L"]:
+    """What each token adds to the sums: `φz`, `γ²φ²` and, for a kernel, `φ`."""
+    if isinstance(attention, AbstractKernel):
+        phi = jnp.exp(attention.log_phi(scores + attention.bias) - top)
+        return jnp.stack([phi * sample.values, sample.variance * phi**2, phi])
+    weight = attention.weight(scores + attention.bias)
+    return jnp.stack([weight * sample.values, sample.variance * weight**2])
+
+
+def _residual_of_sums(
+    attention: Any, sums: Float[Array, "sums *batch"], sample: Sample, response: Response, top: Any
+) -> Float[Array, "*batch"]:
+    """`residual` as a function of the sums."""
+    total: Any = 1.0
+    if isinstance(attention, AbstractKernel):
+        total = sums[2] + (attention.constant * jnp.exp(-top) if attention.constant > 0 else 0.0)
+        total = jnp.where(total > 0, total, 1.0)
+    return (sample.label * total - sums[0]) / jnp.sqrt(total**2 + response.v * sums[1])
+
+
+def _expand(
+    attention: AbstractAttention, chi: Array, sample: Sample, response: Response
+) -> tuple[Array, Array, LowRank]:
+    """The energy, its gradient and its Hessian, from the first two derivatives of each token."""
+    scores = jnp.squeeze(chi, 0)
+    top, one = _top(attention, scores), jnp.ones_like(scores)
+
+    def first(scores: Array) -> tuple[Array, Array]:
+        return jax.jvp(lambda it: _summands(attention, it, sample, top), (scores,), (one,))
+
+    (summands, slopes), (_, bends) = jax.jvp(first, (scores,), (one,))
+    sums = jnp.sum(summands, 1)
+
+    def loss(sums: Array) -> Array:
+        return _residual_of_sums(attention, sums, sample, response, top) ** 2 / 2.0
+
+    by_sums, core = jax.grad(loss)(sums), jax.hessian(loss)(sums)
+    stiffness = response.stiffness[0, 0] / sample.variance
+    away = scores - jnp.squeeze(sample.keys, 0)
+    gradient = jnp.sum(by_sums[:, None] * slopes, 0) + stiffness * away
+    diagonal = jnp.sum(by_sums[:, None] * bends, 0) + stiffness
+    value = loss(sums) + jnp.sum(stiffness * away**2) / 2.0
+    return value, gradient[None], LowRank(diagonal, slopes, core)
 
 
 class _Descent(NamedTuple):
@@ -136,25 +211,38 @@ def _descend(
     attention: AbstractAttention, start: Array, sample: Sample, response: Response, steps: Any
 ) -> Minimum:
     """Newton's method with Levenberg–Marquardt damping; the energy never increases."""
-    size = start.size
-    damped = jnp.kron(response.stiffness, jnp.eye(start.shape[-1]))
+    size, structured = start.size, has_sums(attention)
+    stiffness = jnp.kron(response.stiffness, jnp.diag(1.0 / sample.variance))
+    loose = response.stiffness[0, 0] / sample.variance
 
     def slope(chi: Array) -> tuple[Array, tuple[Array, Array]]:
         value, gradient = jax.value_and_grad(energy, 1)(attention, chi, sample, response)
         return gradient, (value, gradient)
 
+    def expand(chi: Array) -> tuple[Array, Minimum]:
+        if structured:
+            value, gradient, bends = _expand(attention, chi, sample, response)
+            return value, Minimum(chi, gradient, bends)
+        hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(chi)
+        return value, Minimum(chi, gradient, hessian.reshape(size, size))
+
+    def damped(at: Minimum, damping: Array) -> Minimum:
+        if isinstance(at.hessian, LowRank):
+            diagonal = at.hessian.diagonal + damping * loose
+            return at._replace(hessian=at.hessian._replace(diagonal=diagonal))
+        return at._replace(hessian=at.hessian + damping * stiffness)
+
     def step(_: int, at: _Descent) -> _Descent:
-        hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(at.ahead)
-        there = Minimum(at.ahead, gradient, hessian.reshape(size, size))
+        value, there = expand(at.ahead)
         lower = value <= at.energy
         found = jax.tree.map(lambda new, old: jnp.where(lower, new, old), there, at.minimum)
         damping = jnp.where(lower, at.damping / 8.0, jnp.maximum(4.0 * at.damping, _FIRST_DAMPING))
         damping = jnp.clip(damping, _LEAST_DAMPING, _MOST_DAMPING)
-        move = solve(found.hessian + damping * damped, found.gradient.ravel())
-        ahead = found.chi - move.reshape(start.shape)
+        ahead = found.chi - damped(found, damping).solve(found.gradient)
         return _Descent(found, jnp.where(lower, value, at.energy), damping, ahead)
 
-    nowhere = Minimum(start, jnp.zeros_like(start), damped)
+    nowhere = jax.tree.map(jnp.zeros_like, jax.eval_shape(expand, start)[1])
+    nowhere = damped(nowhere._replace(chi=start), jnp.ones(()))
     damping = jnp.asarray(8.0 * _FIRST_DAMPING)
     first = _Descent(nowhere, jnp.asarray(jnp.inf), damping, start)
     return jax.lax.fori_loop(0, 1 + steps, step, first).minimum
@@ -162,7 +250,7 @@ def _descend(
 
 def search(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:
     """Near the lowest minimum, from several starts: where it was last, at rest, and moved."""
-    moves = _moves(attention, sample, response)
+    moves = (_best_moves if has_sums(attention) else _moves)(attention, sample, response)
     starts = jnp.concatenate([last[None], sample.keys[None], sample.keys + moves])
     # One after another: arrays of all starts would be spread over threads, which costs more than they gain.
     ends, energies = jax.lax.map(
@@ -203,19 +291,10 @@ def respond(
 
     def one(at: Minimum, sample: Sample, response: Response) -> Fitted:
         change = jax.grad(energy, 1)(attention, at.chi, sample, response) - at.gradient
-        moved = solve(at.hessian, change.ravel()).reshape(at.chi.shape)
-        return fit(attention, at.chi - moved, sample, response)
+        return fit(attention, at.chi - at.solve(change), sample, response)
 
     over_samples = jax.vmap(one, (0, 0, None))
     return jax.lax.map(lambda each: over_samples(minima, *each), (samples, responses))
-
-
-@eqx.filter_jit
-def weight_slopes(
-    attention: AbstractAttention, chi: Float[Array, "n H L"]
-) -> tuple[Float[Array, "n L"], Float[Array, "n L H L"]]:
-    """The weights at some scores, and their derivatives."""
-    return jax.vmap(attention.attend)(chi), jax.vmap(jax.jacfwd(attention.attend))(chi)
 
 
 def _moves(
@@ -254,3 +333,54 @@ def _comparing(attention: AbstractAttention, sample: Sample) -> Directions:
     heaviest = jax.nn.one_hot(jnp.argmax(others, 1), len(one))
     up = jnp.concatenate([one, (one - heaviest) / 2.0])
     return jnp.stack([up, -up], 1)
+
+
+def _best_moves(
+    attention: AbstractAttention, sample: Sample, response: Response
+) -> Float[Array, "moves 1 L"]:
+    """Those of `_moves` that lead lowest, all tokens compared at once: replacing a token in the sums costs nothing."""
+    scores = jnp.squeeze(sample.keys, 0)
+    length, top = scores.size, _top(attention, scores)
+    stiffness = response.stiffness[0, 0] / sample.variance
+
+    def add(scores: Array) -> Array:
+        return _summands(attention, scores, sample, top)
+
+    def energies(sums: Array, bent: Array) -> Float[Array, " L"]:
+        return _residual_of_sums(attention, sums, sample, response, top) ** 2 / 2.0 + bent
+
+    rest = add(scores)
+    total = jnp.sum(rest, 1, keepdims=True)
+    if attention.compares_tokens:
+        weights = attention.attend(sample.keys)
+        order = jax.lax.top_k(weights, min(2, length))[1]
+        rival = jnp.where(jnp.arange(length) == order[0], order[-1], order[0])
+
+    def try_length(move: Array) -> Float[Array, "directions L"]:
+        """The energy after each move of this length, with its sign."""
+        bent = stiffness * move**2 / 2.0
+        alone = total - rest + add(scores + move)
+        if not attention.compares_tokens:
+            pulled = add(scores - move)
+            others = jnp.sum(pulled, 1, keepdims=True) - pulled + add(scores + move)
+            both = jnp.full(length, jnp.sum(bent))
+            return jnp.stack([energies(alone, bent), energies(others, both)])
+        half, half_bent = move / 2.0, bent / 4.0
+        loses = (add(scores - half) - rest)[:, rival]
+        shared = total - rest + add(scores + half) + loses
+        return jnp.stack([energies(alone, bent), energies(shared, half_bent + half_bent[rival])])
+
+    lengths = jnp.concatenate([jnp.asarray(_MOVES), -jnp.asarray(_MOVES)])
+    # Of each direction and sign, a few tokens with their best lengths: the least energies are often all of one kind.
+    found = jax.lax.map(try_length, lengths).reshape(2, len(_MOVES), 2, length)
+    least, at = jnp.min(found, 1), jnp.argmin(found, 1)
+    few = min(_MOST_STARTS, length)
+    token = jax.lax.top_k(-least, few)[1]  # sign, direction, few
+    sign = jnp.array([1.0, -1.0])[:, None, None]
+    move = sign * jnp.asarray(_MOVES)[jnp.take_along_axis(at, token, 2)]
+    one = jax.nn.one_hot(token, length)
+    other = 2.0 * one - 1.0
+    if attention.compares_tokens:
+        other = (one - jax.nn.one_hot(rival[token], length)) / 2.0
+    moves = jnp.where(jnp.arange(2)[:, None, None] == 0, one, other) * move[..., None]
+    return moves.reshape(-1, 1, length)

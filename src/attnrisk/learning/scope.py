@@ -7,7 +7,14 @@ import numpy as np
 
 from .._check import of_type, refuse, shown, whole
 from ..attention import AbstractAttention
-from ..tasks import AbstractSamplable, AbstractTask, MaxSLR, SpikedSLR
+from ..tasks import (
+    AbstractPlanted,
+    AbstractSamplable,
+    AbstractSelected,
+    AbstractTask,
+    AbstractWeighted,
+)
+from .proximal import has_sums
 
 # Beyond these a minimum is not told from rounding, or lies at longer keys than can be integrated.
 LOUDEST, STRONGEST, MOST_DATA = 1e4, 1e6, 1e3  # label noise, ν and α
@@ -27,21 +34,48 @@ class Limits(NamedTuple):
     key_depth: Callable[[Any, float], float]
 
 
-LIMITS: dict[type[AbstractTask], Limits] = {
+# Of attentions whose tokens meet in more than a few sums, and of tasks that visit each of their locations.
+_LONGEST_DENSE = 32
+
+LIMITS: dict[Any, Limits] = {
     # The mean of the relevant tokens, once all locations are known.
-    SpikedSLR: Limits(32, 512, 19, lambda task, alpha: np.log1p(alpha * task.shift**2)),
+    AbstractPlanted: Limits(1000, 1000, 19, lambda task, alpha: np.log1p(alpha * task.shift**2)),
     # At most q̂_k = O(α²): at ν = inf only a sample whose two largest fields are as close as √(1−q_k) has something
     # left to tell. The work for the optimum grows like the third power of the length.
-    MaxSLR: Limits(32, 64, 16, lambda task, alpha: 2.0 * np.log1p(10.0 * alpha)),
+    AbstractSelected: Limits(
+        _LONGEST_DENSE, 64, 16, lambda task, alpha: 2.0 * np.log1p(10.0 * alpha)
+    ),
 }
 
 
-def learnable(task: AbstractTask) -> AbstractSamplable:
-    """The task, if section 6 covers it."""
-    known: Any = check_noise(_covered(task, "learned_length", "learning from finite data"))
-    if STRONGEST < known.nu < np.inf:
-        raise refuse("nu", f"{known.nu:g}", f"at most {STRONGEST:g} where k is learned, or inf")
-    return known
+def limits_of(task: AbstractTask) -> Limits:
+    """What the kind of a task allows."""
+    return next(limits for kind, limits in LIMITS.items() if isinstance(task, kind))
+
+
+def learnable(task: AbstractTask, attention: AbstractAttention | None = None) -> AbstractTask:
+    """The task, if section 6 covers it, by this attention if one is given."""
+    asked, longest = "learning from finite data", _LONGEST_DENSE
+    known: Any = task if isinstance(task, AbstractWeighted) else _covered(task, asked)
+    if isinstance(known, AbstractPlanted) and (attention is None or has_sums(attention)):
+        longest, why = limits_of(known).learned_length, ""
+    elif isinstance(known, AbstractPlanted):
+        why = "; more for kernels and element-wise attentions, whose tokens meet in few sums"
+    else:
+        why = ", where each location of a sequence is visited"
+    _check_length(known, longest, asked, why)
+    if isinstance(known, AbstractPlanted | AbstractSelected) and (
+        STRONGEST < _signal(known) < np.inf
+    ):
+        raise refuse(
+            "nu", f"{_signal(known):g}", f"at most {STRONGEST:g} where k is learned, or inf"
+        )
+    return check_noise(known)
+
+
+def _signal(task: Any) -> float:
+    """`ν`."""
+    return float(task.shift**2 if isinstance(task, AbstractPlanted) else task.sharpness)
 
 
 def check_noise(task: Any) -> Any:
@@ -58,29 +92,54 @@ def check_seed(seed: int) -> int:
 
 def optimisable(task: AbstractTask, asked: str = "the Bayes optimum") -> AbstractSamplable:
     """The task, if section 7 covers it."""
-    return _covered(task, "optimal_length", asked)
+    known = _covered(task, asked)
+    if known.spread != 1.0:
+        allowed = f"1 for {asked}: with another, the norm of a token gives its location away"
+        raise refuse("spread", f"{known.spread:g}", allowed)
+    _check_length(known, limits_of(known).optimal_length, asked)
+    return known
 
 
-def _covered(task: AbstractTask, limit: str, asked: str) -> Any:
-    if type(task) not in LIMITS:
+def _covered(task: AbstractTask, asked: str) -> Any:
+    if isinstance(task, AbstractWeighted):
+        allowed = (
+            f"planted or selected for {asked}: of a weight g the mean given noisy fields, on which the equations are "
+            "built, has no formula"
+        )
+        raise refuse("task", task.name, allowed)
+    if not isinstance(task, tuple(LIMITS)):
         given = task.name if isinstance(task, AbstractTask) else shown(task)
         raise refuse("task", given, f"spiked or max, the tasks with equations for {asked}")
-    if task.spread != 1.0:
-        allowed = f"1 for {asked}: with another, the norm of a token gives its location away"
-        raise refuse("spread", f"{task.spread:g}", allowed)
-    longest = getattr(LIMITS[type(task)], limit)
-    if task.length.longest > longest:
-        raise refuse("length", str(task.length), f"at most {longest} for {asked} of this task")
     return task
+
+
+def _check_length(task: AbstractTask, longest: int, asked: str, why: str = "") -> None:
+    if task.length.longest > longest:
+        allowed = f"at most {longest} for {asked} of this task{why}"
+        raise refuse("length", str(task.length), allowed)
 
 
 def learner(attention: AbstractAttention) -> AbstractAttention:
     """The attention, if a ridge on `k` leaves it a minimum."""
     of_type("attention", attention, AbstractAttention, "an attention, such as Softmax()")
-    if attention.is_scale_sensitive:
+    if learns_bias(attention):
+        if attention.with_bias(np.zeros_like(attention.bias)).is_scale_sensitive:
+            return attention
+        allowed = (
+            "one that depends on the common scale of its scores and its bias where the bias is free: for this one the "
+            "empirical risk has no minimum, since ridges shrink k and the bias together and the loss stays; with a "
+            "fixed bias other than 0 it has one"
+        )
+    elif attention.is_scale_sensitive:
         return attention
-    allowed = (
-        "one that depends on the scale of its scores: for this one the empirical risk has no minimum, since a ridge "
-        "shrinks k without limit and the loss stays; with a fixed bias other than 0 it has one"
-    )
+    else:
+        allowed = (
+            "one that depends on the scale of its scores: for this one the empirical risk has no minimum, since a "
+            "ridge shrinks k without limit and the loss stays; with a fixed bias other than 0 it has one"
+        )
     raise refuse("attention", attention.name, allowed)
+
+
+def learns_bias(attention: AbstractAttention) -> bool:
+    """Whether a bias is learned: it is free, and the weights of one head depend on it; those of several are fixed."""
+    return attention.free_bias and attention.keys == 1 and not attention.ignores_shifts

@@ -13,7 +13,7 @@ from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import LOG2_POINTS, Problem, Start, distinct, erm_asymptotics
-from .scope import MOST_DATA
+from .scope import MOST_DATA, learns_bias
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
@@ -23,6 +23,8 @@ _MOST_EVALUATIONS = 30
 _LOG2_FEW, _PART = 11, 4
 # Where the fixed point is not found, the descent starts at ridges that are larger by this.
 _STIFFER, _MOST_RESTARTS = np.log(3.0), 4
+# Where the risk stays above this share of that of no prediction, ridges smaller by these factors are tried.
+_LEARNED, _WEAKER = 0.9, np.log([8.0, 64.0])
 _NOT_FOUND = 1e3  # a risk that no line search accepts, where there is no fixed point
 
 
@@ -73,6 +75,8 @@ def tuned_erm_asymptotics(
 
 def first_ridge(task: AbstractTask, attention: AbstractAttention) -> Ridge:
     """Ridges to start from: where weights sum to much more than one, `v` is as much smaller."""
+    if learns_bias(attention):  # it levels them
+        return Ridge(1.0, 1.0)
     equal = jnp.zeros((attention.keys, round(task.length.mean())))
     total = max(float(jnp.sum(attention.attend(equal))), 1.0)
     return Ridge(1.0, total**2)
@@ -102,11 +106,25 @@ class Descent:
         return float(risk), best.slope(by_unknowns) * np.exp(logs)
 
     def run(self, logs: np.ndarray) -> np.ndarray:
-        """L-BFGS-B within the bounds, from the first ridges at which there is a fixed point."""
+        """L-BFGS-B within the bounds, from the first ridges at which there is a fixed point.
+
+        Where nothing is learned with them, the risk is flat; weaker ones are tried, and the best start is taken.
+        """
+        nothing = float(self.problem.task.label_variance)
         for _ in range(_MOST_RESTARTS):
-            if self(logs)[0] < _NOT_FOUND:
+            if (risk := self(logs)[0]) < _NOT_FOUND:
                 break
             logs = np.minimum(logs + _STIFFER, _LARGEST)
+        for weaker in _WEAKER:
+            if risk < _LEARNED * nothing:
+                break
+            others = np.maximum(logs - weaker, _SMALLEST)
+            last, self.last = self.last, None
+            found = self(others)[0]
+            if found < risk:
+                risk, logs = found, others
+            else:
+                self.last = last
         bounds = [(_SMALLEST, _LARGEST)] * 2
         options = {"maxfun": _MOST_EVALUATIONS, "gtol": _FLAT, "ftol": _FLAT**2}
         found = minimize(self, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options)

@@ -1,7 +1,8 @@
-"""The unknowns of the fixed point of empirical risk minimisation, `M`, `Q` and `V` (sections 6 and 10).
+"""The unknowns of the fixed point of empirical risk minimisation: `M`, `Q`, `V` and the biases (sections 6 and 10).
 
 The symmetry `v, y → −v, −y` makes all three block-diagonal: a block of key vectors against features, and one of the
-value vector against `v*`. Solvers see one flat vector: of each block `M`, then the lower triangles of `Q` and `V`.
+value vector against `v*`. Solvers see one flat vector: of each block `M`, then the lower triangles of `Q` and `V`; and
+last the biases that are learned.
 """
 
 from typing import Any, NamedTuple
@@ -30,10 +31,16 @@ class Response(NamedTuple):
 
 
 class Unknowns(NamedTuple):
-    """The block of the key vectors, and that of the value vector."""
+    """The block of the key vectors, that of the value vector, and the biases that are learned."""
 
     keys: Order
     values: Order
+    bias: Float[Any, "*batch B"] = np.zeros(0)
+
+    @property
+    def blocks(self) -> tuple[Order, Order]:
+        """The two blocks."""
+        return self.keys, self.values
 
     @property
     def response(self) -> Response:
@@ -52,7 +59,7 @@ class Unknowns(NamedTuple):
 
     def matrices(self) -> Order:
         """The whole matrices, with zeros between the blocks."""
-        return Order(*(block_diag(*parts) for parts in zip(self.keys, self.values, strict=True)))
+        return Order(*(block_diag(*parts) for parts in zip(*self.blocks, strict=True)))
 
 
 def lower_factor(matrix: Float[np.ndarray, "*batch n n"]) -> Float[np.ndarray, "*batch n n"]:
@@ -70,26 +77,27 @@ def lower_factor(matrix: Float[np.ndarray, "*batch n n"]) -> Float[np.ndarray, "
 def updated(hats: Unknowns, ridges: Any) -> Unknowns:
     """`V = (Γ + V̂)⁻¹`, `M = V M̂`, `Q = V(M̂ M̂ᵀ + Q̂)Vᵀ` for both blocks."""
     blocks = []
-    for (M, Q, V_hat), ridge in zip(hats, ridges, strict=True):
+    for (M, Q, V_hat), ridge in zip(hats.blocks, ridges, strict=True):
         V = np.linalg.inv(ridge * np.eye(V_hat.shape[-1]) + V_hat)
         blocks.append(Order(V @ M, V @ (M @ M.swapaxes(-1, -2) + Q) @ V.swapaxes(-1, -2), V))
-    return Unknowns(*blocks)
+    return Unknowns(*blocks)._replace(bias=hats.bias)
 
 
 def pack(unknowns: Unknowns) -> Float[np.ndarray, "*batch n"]:
     """The flat vector."""
     parts = []
-    for M, Q, V in unknowns:
+    for M, Q, V in unknowns.blocks:
         rows, columns = np.tril_indices(Q.shape[-1])
         parts += [M.reshape(*M.shape[:-2], -1), Q[..., rows, columns], V[..., rows, columns]]
-    return np.concatenate(parts, -1)
+    return np.concatenate([*parts, unknowns.bias] if unknowns.bias.size else parts, -1)
 
 
 class Layout(NamedTuple):
-    """How many key vectors and features there are: the shape of a flat vector of unknowns."""
+    """How many key vectors, features and learned biases there are: the shape of a flat vector of unknowns."""
 
     heads: int
     features: int
+    biases: int = 0
 
     def unpack(self, x: Float[np.ndarray, "*batch n"]) -> Unknowns:
         """The blocks of a flat vector."""
@@ -102,53 +110,56 @@ class Layout(NamedTuple):
             M, Q, V = np.split(x[..., at : ends[2]], ends[:2] - at, -1)
             blocks.append(Order(M.reshape(*x.shape[:-1], p, t), Q[..., place], V[..., place]))
             at = int(ends[2])
-        return Unknowns(*blocks)
+        return Unknowns(*blocks)._replace(bias=x[..., at:])
 
     @property
     def places(self) -> Unknowns:
         """The index of each number in the flat vector."""
-        return self.unpack(np.arange(self.heads * (self.features + self.heads + 1) + 3))
+        count = self.heads * (self.features + self.heads + 1) + 3 + self.biases
+        return self.unpack(np.arange(count))
 
-    def penalty(self, ridges: tuple[Any, Any]) -> Float[np.ndarray, " n"]:
-        """The derivative of `½ Σ r_p Q_pp`, the ridges' part of the objective."""
-        slope = np.zeros(self.places.values.V[0, 0] + 1)
-        for (_, Q, _), ridge in zip(self.places, ridges, strict=True):
-            slope[np.diag(Q)] = float(ridge) / 2
-        return slope
+    def penalty(
+        self, ridge: Any, x: Float[np.ndarray, " n"]
+    ) -> tuple[float, Float[np.ndarray, " n"]]:
+        """`½ Σ r_p Q_pp + ½ r_b b²`, the ridges' part of the objective, and its derivative."""
+        slope, bias = np.zeros(x.size), self.places.bias
+        for (_, Q, _), each in zip(self.places.blocks, (ridge.k, ridge.v), strict=True):
+            slope[np.diag(Q)] = float(each) / 2
+        value = slope @ x + float(ridge.b) * x[bias] @ x[bias] / 2
+        slope[bias] = float(ridge.b) * x[bias]
+        return float(value), slope
 
     def sizes(self, free: np.ndarray) -> np.ndarray:
         """What is a large step of each free number."""
         size = np.ones(free.size)
-        for M, _, _ in self.places:
+        for M, _, _ in self.places.blocks:
             size[M] = 0.1 + np.abs(free[M])
+        size[self.places.bias] += np.abs(free[self.places.bias])
         return size
 
     def matters(self, free: np.ndarray, least: float) -> np.ndarray:
         """Which free numbers are not the logarithm of a pivot of `Q − M Mᵀ` below `least`."""
         kept = np.ones(free.size, bool)
-        for _, Q, _ in self.places:
+        for _, Q, _ in self.places.blocks:
             kept[np.diag(Q)] = free[np.diag(Q)] > np.log(least)
         return kept
 
     def to_free(self, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """`M` and the Cholesky factors of `Q − M Mᵀ` and `V`, the diagonals as `log C_ii²`: any numbers are valid."""
-        return pack(
-            Unknowns(
-                *(
-                    Order(M, _log_cholesky(Q - M @ M.T), _log_cholesky(V))
-                    for M, Q, V in self.unpack(x)
-                )
-            )
-        )
+        given = self.unpack(x)
+        blocks = [
+            Order(M, _log_cholesky(Q - M @ M.T), _log_cholesky(V)) for M, Q, V in given.blocks
+        ]
+        return pack(Unknowns(*blocks)._replace(bias=given.bias))
 
     def from_free(self, free: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """The unknowns of free numbers."""
-        blocks = []
-        for M, *factors in self.unpack(free):
+        blocks, given = [], self.unpack(free)
+        for M, *factors in given.blocks:
             lower = [np.tril(it, -1) + np.diag(np.exp(np.diag(it) / 2)) for it in factors]
             R, V = (it @ it.T for it in lower)
             blocks.append(Order(M, M @ M.T + R, V))
-        return pack(Unknowns(*blocks))
+        return pack(Unknowns(*blocks)._replace(bias=given.bias))
 
     def free_slope(self, free: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
         """The derivative of `from_free`, by complex steps: exact, also where a pivot is 10⁻²⁰."""
@@ -160,15 +171,15 @@ class Layout(NamedTuple):
 
         Its `M` and `Q` follow from the conjugates that the target was made of.
         """
-        blocks, valid = [], True
-        for now, ahead in zip(self.unpack(x), self.unpack(target), strict=True):
+        blocks, valid, there = [], True, self.unpack(target)
+        for now, ahead in zip(self.unpack(x).blocks, there.blocks, strict=True):
             if np.all(np.linalg.eigvalsh(ahead.V) > 0):
                 blocks.append(ahead)
                 continue
             ratio = 2.0 * now.V @ np.linalg.inv(ahead.V)
             blocks.append(Order(ratio @ ahead.M, ratio @ ahead.Q @ ratio.T, 2.0 * now.V))
             valid = False
-        return pack(Unknowns(*blocks)), valid
+        return pack(Unknowns(*blocks)._replace(bias=there.bias)), valid
 
 
 def _log_cholesky(matrix: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ Not LAPACK: where two threads call the batched LAPACK of jaxlib 0.10 at a time o
 wait for ever.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,3 +73,25 @@ def _solve_in_a_loop(matrix: Float[Array, "n n"], vector: Float[Array, " n"]) ->
         return (rows - factors[:, None] * pivot).at[column].set(pivot)
 
     return jax.lax.fori_loop(0, vector.size, clear, rows)[:, -1]
+
+
+class LowRank(NamedTuple):
+    """The symmetric matrix `diag(d) + rowsᵀ core rows`, with few rows."""
+
+    diagonal: Float[Array, " n"]
+    rows: Float[Array, "r n"]
+    core: Float[Array, "r r"]
+
+    @property
+    def inverse_core(self) -> Float[Array, "r r"]:
+        """`W` of the inverse `d⁻¹ − d⁻¹ rowsᵀ W rows d⁻¹`: `(1 + core rows d⁻¹ rowsᵀ)⁻¹ core`, by Woodbury."""
+        size = len(self.rows)
+        gram = jnp.sum(self.rows[:, None] * (self.rows / self.diagonal), -1)
+        matrix = jnp.eye(size) + jnp.sum(self.core[:, :, None] * gram, 1)
+        return jnp.stack([solve(matrix, self.core[:, column]) for column in range(size)], 1)
+
+    def solve(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The inverse applied to a vector, in a time that grows like `n`."""
+        first = vector / self.diagonal
+        small = jnp.sum(self.inverse_core * jnp.sum(self.rows * first, -1), -1)
+        return first - jnp.sum(small[:, None] * self.rows, 0) / self.diagonal

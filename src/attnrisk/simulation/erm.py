@@ -1,8 +1,10 @@
 """Empirical risk minimisation on a dataset: the experiment of section 8.
 
-minimise  Σ_μ ½(y_μ − σ(χ_μ)·z_μ)² + (r_k/2)|k|² + (r_v/2)|v|²,    χ = X k/√D,  z = X v/√D
+minimise  Σ_μ ½(y_μ − σ(χ_μ + b)·z_μ)² + (r_k/2)|k|² + (r_v/2)|v|² + (r_b/2) D b²,    χ = X k/√D,  z = X v/√D
 
-A student is an array of `P` vectors, its keys first and the value vector `v` last; `r_k` acts on all keys.
+A student is an array of `P` vectors, its keys first and the value vector `v` last; `r_k` acts on all keys. A bias that
+is free is learned too. As a parameter it is `√D b`, like the entry of `k` along a direction in which all tokens agree,
+so that steps of `k` and `b` are of one size.
 """
 
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ from .._check import numbers, of_type, prng_key, real, refuse, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..learning import Ridge
-from ..learning.scope import check_noise, learner
+from ..learning.scope import check_noise, learner, learns_bias
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..population.risk import population_risk
@@ -81,7 +83,7 @@ class ERMFit(AbstractFit):
     )
     vectors: Float[np.ndarray, "P D"]
     task: AbstractTask
-    attention: AbstractAttention
+    attention: AbstractAttention  # with the bias that was learned
     ridge: Ridge
     overlaps: Overlaps
     train_error: float
@@ -116,8 +118,9 @@ def fit_erm(
 
     Args:
         data: The dataset, from `sample` or `stream`.
-        attention: The attention, with `H` heads; its bias is fixed.
-        ridge: Ridge penalties on the keys and on `v`.
+        attention: The attention, with `H` heads; a free bias of one head is learned, starting from the given
+            one.
+        ridge: Ridge penalties on the keys, on `v` and on a free bias.
         key: JAX random key of the random initialisation; `jax.random.key(0)` if not given.
         starts: Initial vectors of shape `(H+1, D)` by name; if not given, `random` (small vectors) and `teacher` (the
             true directions).
@@ -150,17 +153,22 @@ def fit_erm(
     ]
     memory = 2 * MEMORY * sum(point.nbytes for point in points)
     check_memory(memory, f"L-BFGS from {len(points)} starts, dim = {data.dim}")
-    arrays = data.traceable(), as_arrays(attention), as_arrays(ridge)
-    scale = float(jnp.sqrt(_label_power(arrays[0])))
-    shape = -1, *points[0].shape
+    first = first_bias(attention)
+    bare = without_bias(attention)
+    arrays = data.traceable(), as_arrays(bare), as_arrays(ridge)
+    scale, root = float(jnp.sqrt(_label_power(arrays[0]))), np.sqrt(data.dim)
+    shape, size = (-1, *points[0].shape), points[0].size
 
     def evaluate(flat: Array) -> tuple[Array, Array]:
-        value, gradient = objective(*arrays, flat.reshape(shape))
-        return value, gradient.reshape(flat.shape)
+        vectors, biases = flat[:, :size].reshape(shape), flat[:, size:] / root
+        value, (by_vectors, by_biases) = objective(*arrays, vectors, biases)
+        return value, jnp.concatenate([by_vectors.reshape(-1, size), by_biases / root], 1)
 
+    vectors = jnp.stack(points).reshape(len(points), -1)
+    biases = jnp.tile(root * first, (len(points), 1))
     found = minimise(
         evaluate,
-        jnp.stack(points).reshape(len(points), -1),
+        jnp.concatenate([vectors, biases], 1),
         tolerance * scale,
         _ROUNDING[data.precision],
         steps,
@@ -168,12 +176,17 @@ def fit_erm(
     )
     fits = []
     for at, start in enumerate(starts):
-        vectors, value = np.asarray(found.points[at]).reshape(shape)[0], float(found.values[at])
+        flat, value = np.asarray(found.points[at]), float(found.values[at])
+        vectors, bias = flat[:size].reshape(shape)[0], flat[size:] / root
         penalty = 0.5 * float(np.sum(np.asarray(_stiffness(ridge, vectors)) * vectors**2))
+        penalty += 0.5 * float(ridge.b) * data.dim * float(bias @ bias)
+        learned = attention
+        if bias.size:
+            learned = bare.with_bias(bias.reshape(np.shape(attention.bias)))
         fit = ERMFit(
             vectors=vectors,
             task=data.task,
-            attention=attention,
+            attention=learned,
             ridge=ridge,
             overlaps=data.overlaps(vectors),
             train_error=2.0 * (value - penalty) / data.n,
@@ -194,6 +207,20 @@ def fit_erm(
 
     best, *others = sorted(fits, key=rank)
     return replace(best, rivals=tuple(others))
+
+
+def first_bias(attention: AbstractAttention) -> Float[np.ndarray, " B"]:
+    """Where the biases that are learned begin; empty if none is."""
+    if not learns_bias(attention):
+        return np.zeros(0)
+    return np.atleast_1d(np.array(attention.bias, float))
+
+
+def without_bias(attention: AbstractAttention) -> AbstractAttention:
+    """The attention of scores to which a bias that is learned has been added already."""
+    if not learns_bias(attention):
+        return attention
+    return attention.with_bias(np.zeros_like(np.asarray(attention.bias, float)))
 
 
 def default_starts(
@@ -253,27 +280,34 @@ def objective(
     attention: AbstractAttention,
     ridge: Ridge,
     points: Float[Array, "S P D"],
-) -> tuple[Float[Array, " S"], Float[Array, "S P D"]]:
-    """The objective and its gradient at several points, in one pass over the data."""
-    vectors = points.reshape(-1, data.dim)
+    biases: Float[Array, "S B"] | None = None,
+) -> tuple[Float[Array, " S"], tuple[Float[Array, "S P D"], Float[Array, "S B"]]]:
+    """The objective and its gradient at several points, in one pass over the data.
+
+    `biases`, one for each key or none at all, are added to the scores before the bias of the attention.
+    """
+    biases = jnp.zeros((len(points), 0)) if biases is None else biases
+    vectors, count = points.reshape(-1, data.dim), biases.shape[1]
+    shifts = jnp.pad(biases, ((0, 0), (0, points.shape[1] - count)))
 
     def step(carry: Any, block: Block, _: None) -> tuple[Any, None]:
-        value, gradient = carry
+        value, gradient, by_bias = carry
         fields = block.fields(vectors)
 
         def total(fields: Array) -> tuple[Array, Array]:
-            by_start = fields.reshape(*fields.shape[:2], *points.shape[:2])
+            by_start = fields.reshape(*fields.shape[:2], *points.shape[:2]) + shifts
             losses = sequence_losses(attention, block, by_start)
             return jnp.sum(losses), jnp.sum(losses, 0)
 
         slope, losses = jax.grad(total, has_aux=True)(fields)
-        return (value + losses, gradient + block.transposed(slope)), None
+        pulled = jnp.sum(slope, (0, 1)).reshape(points.shape[:2])[:, :count]
+        return (value + losses, gradient + block.transposed(slope), by_bias + pulled), None
 
-    zero = jnp.zeros(len(points)), jnp.zeros(vectors.shape)
-    (value, gradient), _ = data.scan(step, zero)
-    stiffness = _stiffness(ridge, points[0])
-    value += 0.5 * jnp.sum(stiffness * points**2, (1, 2))
-    return value, gradient.reshape(points.shape) + stiffness * points
+    zero = jnp.zeros(len(points)), jnp.zeros(vectors.shape), jnp.zeros(biases.shape)
+    (value, gradient, by_bias), _ = data.scan(step, zero)
+    stiffness, stiff = _stiffness(ridge, points[0]), ridge.b * data.dim
+    value += 0.5 * jnp.sum(stiffness * points**2, (1, 2)) + 0.5 * stiff * jnp.sum(biases**2, 1)
+    return value, (gradient.reshape(points.shape) + stiffness * points, by_bias + stiff * biases)
 
 
 def _stiffness(ridge: Ridge, vectors: Float[Any, "P D"]) -> Float[Array, "P 1"]:

@@ -1,7 +1,7 @@
 """Stochastic gradient descent on a dataset, in the time of the gradient flow of section 5.
 
 A step of size `dt` moves each vector `w` by `−dt D ∂_w E`, where `E` is the mean of `(y − σ(χ)·z)²` over a mini-batch.
-As `dt → 0` and `D dt/batch → 0` it follows the flow at `time = steps · dt`.
+As `dt → 0` and `D dt/batch → 0` it follows the flow at `time = steps · dt`. A bias that is free moves by `−dt ∂_b E`.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,27 +13,47 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from .._check import LARGEST, prng_key, real, whole
+from .._check import LARGEST, prng_key, real, refuse, whole
 from .._results import Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..population.plan import check_problem
 from .data import AbstractDataset, check_data
-from .erm import AbstractFit, check_padding, check_start, default_starts, sequence_losses
+from .erm import (
+    AbstractFit,
+    check_padding,
+    check_start,
+    default_starts,
+    first_bias,
+    sequence_losses,
+    without_bias,
+)
 
 Watch = Callable[[int, int], None]
+_State = tuple[
+    tuple[Array, Array], tuple[Array, Array]
+]  # vectors and biases, and the same of the average
 
 
 class SGDPath(AbstractFit):
-    """Overlaps along a path of stochastic gradient descent (leading axis: times), and the final vectors, keys first."""
+    """Overlaps along a path of stochastic gradient descent (leading axis: times), and the final vectors, keys first.
+
+    `biases` are the learned biases along the path; `attention` has the final one. With early stopping, `validation` is
+    the mean of `(y − σ(χ)·z)²` over the held-out sequences, and vectors and attention are those of its lowest value, at
+    the record `best`.
+    """
 
     recorded: ClassVar[tuple[str, ...]] = ("steps", "result", "converged")
     times: Float[np.ndarray, " records"]
     overlaps: Overlaps
+    biases: Float[np.ndarray, "records B"]
+    attention: AbstractAttention
     vectors: Float[np.ndarray, "P D"]
     steps: int
     result: Result = eqx.field(static=True)
+    validation: Float[np.ndarray, " records"]
+    best: int
 
 
 def fit_sgd(
@@ -48,6 +68,8 @@ def fit_sgd(
     key: PRNGKeyArray | None = None,
     records: int = 50,
     watch: Watch | None = None,
+    held_out: float = 0.0,
+    patience: int = 10,
 ) -> SGDPath:
     """Stochastic gradient descent on a dataset, in mini-batches of random order.
 
@@ -55,7 +77,7 @@ def fit_sgd(
 
     Args:
         data: The dataset. Data from `stream` with one epoch are new at every step.
-        attention: The attention, with `H` heads; its bias is fixed.
+        attention: The attention, with `H` heads; a free bias of one head is learned, starting from the given one.
         step: Step size `dt`, in the time of gradient flow.
         batch: Number of sequences in a mini-batch.
         epochs: Number of passes over the data.
@@ -65,6 +87,9 @@ def fit_sgd(
         key: JAX random key of the initial vectors and of the order; `jax.random.key(0)` if not given.
         records: Approximate number `T` of times at which the overlaps are measured.
         watch: A function that is called there with the number of steps done and the total number.
+        held_out: Fraction of the sequences held out for early stopping; 0 for none.
+        patience: The path ends if the loss on the held-out sequences has not decreased for this number of records,
+            and the vectors are those of its lowest value.
 
     Returns:
         An `SGDPath`: `times` of shape `(T,)`, overlaps with a leading axis of times, and the final vectors.
@@ -86,47 +111,101 @@ def fit_sgd(
     if start is None:
         start = default_starts(data, attention, key)["random"]
     point = check_start("start", data, attention, start)
-    arrays = data.traceable(), as_arrays(attention), rates
-    per_epoch = max(1, data.n // batch)
+    bias, bare = jnp.asarray(first_bias(attention)), without_bias(attention)
+    arrays = data.traceable(), as_arrays(bare), rates
+    held_out = float(real("held_out", held_out, minimum=0.0, below=1.0))
+    patience = whole("patience", patience, 1, 2**31)
+    kept, held = _split(data, held_out, key)
+    per_epoch = max(1, sum(len(each) for each in kept) // batch)
     total = epochs * per_epoch
-    state, path = (point, jnp.zeros_like(point)), [(0, data.overlaps(point))]
-    result = Result.FINISHED
+    state = (point, bias), (jnp.zeros_like(point), jnp.zeros_like(bias))
+    path = [(0, data.overlaps(point), np.asarray(bias))]
+    losses = [float(_loss(*arrays[:2], state[0], held))] if held_out else []
+    result, best, ended = Result.FINISHED, 0, state[0]
     try:
-        for rows in _batches(data, per_epoch, epochs, key, -(-total // records)):
+        for rows in _batches(kept, per_epoch, epochs, key, -(-total // records)):
             ahead = _descend(*arrays, state, rows)
-            if not float(jnp.sum(ahead[0] ** 2)) <= LARGEST * data.dim:
+            if not float(jnp.sum(ahead[0][0] ** 2)) <= LARGEST * data.dim:
                 result = Result.DIVERGED
                 break
             state = ahead
-            path.append((path[-1][0] + len(rows[0]), data.overlaps(state[0])))
+            point, bias = state[0]
+            path.append((path[-1][0] + len(rows[0]), data.overlaps(point), np.asarray(bias)))
+            if held_out:
+                losses.append(float(_loss(*arrays[:2], state[0], held)))
+            if not held_out or losses[-1] < losses[best]:
+                best, ended = len(path) - 1, state[0]
             if watch is not None:
                 watch(path[-1][0], total)
+            if len(path) - 1 - best >= patience:
+                result = Result.STOPPED_EARLY
+                break
     except KeyboardInterrupt:
         result = Result.INTERRUPTED
-    steps, overlaps = zip(*path, strict=True)
+    steps, overlaps, biases = zip(*path, strict=True)
     stacked = jax.tree.map(lambda *each: np.array(each), *overlaps)
     return SGDPath(
         times=step * np.array(steps),
         overlaps=stacked,
-        vectors=np.asarray(state[0]),
+        biases=np.array(biases),
+        attention=bare.with_bias(biases[best].reshape(np.shape(bare.bias))) if bias.size else bare,
+        vectors=np.asarray(ended[0]),
         steps=steps[-1],
         result=result,
+        validation=np.array(losses),
+        best=best,
     )
 
 
+def _split(
+    data: AbstractDataset, share: float, key: PRNGKeyArray
+) -> tuple[list[Int[np.ndarray, " n"]], list[Int[np.ndarray, " n"]]]:
+    """Rows of each group to learn from, and those held out."""
+    rng = np.random.default_rng([1, *np.asarray(jax.random.key_data(key)).tolist()])
+    rows = [np.flatnonzero(np.asarray(group.lengths)) for group in data.groups]
+    if share == 0.0:
+        return rows, [row[:0] for row in rows]
+    counts = [min(max(1, round(share * row.size)), row.size - 1) for row in rows]
+    if min(counts) < 1:
+        raise refuse("held_out", share, "0 where a group of equal lengths has one sequence")
+    parts = [np.split(rng.permutation(row), [n]) for row, n in zip(rows, counts, strict=True)]
+    return [np.sort(kept) for _, kept in parts], [held for held, _ in parts]
+
+
 def _batches(
-    data: AbstractDataset, steps: int, epochs: int, key: PRNGKeyArray, most: int
+    rows: list[Int[np.ndarray, " n"]], steps: int, epochs: int, key: PRNGKeyArray, most: int
 ) -> Iterator[tuple[Int[Array, "steps b"], ...]]:
     """Rows of each group for up to `most` steps at a time, of `steps` in an epoch.
 
     Every group has its share in each step; one with fewer sequences than steps repeats them.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    rows = [np.flatnonzero(np.asarray(group.lengths)) for group in data.groups]
     for _ in range(epochs):
         orders = [np.resize(rng.permutation(own), (steps, -(-own.size // steps))) for own in rows]
         for first in range(0, steps, most):
             yield tuple(jnp.asarray(order[first : first + most]) for order in orders)
+
+
+def _rows_of(data: AbstractDataset, group: Any, rows: Any) -> Any:
+    """Some sequences of a group, as a block."""
+    return data.open(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[rows], group))
+
+
+@eqx.filter_jit
+def _loss(
+    data: AbstractDataset,
+    attention: AbstractAttention,
+    at: tuple[Array, Array],
+    rows: list[Int[Any, " n"]],
+) -> Float[Array, ""]:
+    """The mean of `(y − σ(χ)·z)²` over some rows of each group."""
+    (point, bias), total = at, jnp.zeros(())
+    shift = jnp.pad(bias, (0, len(point) - bias.size))
+    for group, own in zip(data.groups, rows, strict=True):
+        block = _rows_of(data, group, own)
+        losses = sequence_losses(attention, block, (block.fields(point) + shift)[..., None, :])
+        total += 2.0 * jnp.sum(losses)
+    return total / sum(len(own) for own in rows)
 
 
 @eqx.filter_jit
@@ -134,31 +213,38 @@ def _descend(
     data: AbstractDataset,
     attention: AbstractAttention,
     rates: tuple[Array, Array, Array],
-    state: tuple[Array, Array],
+    state: _State,
     rows: tuple[Int[Array, "steps b"], ...],
-) -> tuple[Array, Array]:
+) -> _State:
     """The point and the average of gradients after a step for each row of indices."""
     step, momentum, weight_decay = rates
     counts = [jnp.sum(group.lengths > 0) for group in data.groups]
     shares = [count / sum(counts) for count in counts]
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), data.groups)
 
-    def gradient(point: Array, chosen: tuple[Array, ...]) -> Array:
-        total = jnp.zeros_like(point)
-        for group, share, own in zip(flat, shares, chosen, strict=True):
-            block = data.open(jax.tree.map(lambda leaf: leaf[own], group))  # noqa: B023
+    def gradient(at: tuple[Array, Array], chosen: tuple[Array, ...]) -> tuple[Array, Array]:
+        point, bias = at
+        total, by_bias = jnp.zeros_like(point), jnp.zeros_like(bias)
+        shift = jnp.pad(bias, (0, len(point) - bias.size))
+        for group, share, own in zip(data.groups, shares, chosen, strict=True):
+            block = _rows_of(data, group, own)
 
             def loss(fields: Array) -> Array:
-                losses = sequence_losses(attention, block, fields[..., None, :])  # noqa: B023
+                shifted = (fields + shift)[..., None, :]
+                losses = sequence_losses(attention, block, shifted)  # noqa: B023
                 return 2.0 * share * jnp.mean(losses)  # noqa: B023
 
-            total += block.transposed(jax.grad(loss)(block.fields(point)))
-        return data.dim * total
+            slope = jax.grad(loss)(block.fields(point))
+            total += block.transposed(slope)
+            by_bias += jnp.sum(slope, (0, 1))[: bias.size]
+        return data.dim * total, by_bias
 
-    def one(state: tuple[Array, Array], chosen: tuple[Array, ...]) -> tuple[Any, None]:
-        point, average = state
-        slope = gradient(point, chosen) + weight_decay * point
-        average = momentum * average + (1.0 - momentum) * slope
-        return (point - step * average, average), None
+    def one(state: _State, chosen: tuple[Array, ...]) -> tuple[_State, None]:
+        (point, bias), average = state
+        by_point, by_bias = gradient((point, bias), chosen)
+        slopes = by_point + weight_decay * point, by_bias
+        average = jax.tree.map(
+            lambda old, new: momentum * old + (1.0 - momentum) * new, average, slopes
+        )
+        return (jax.tree.map(lambda at, by: at - step * by, (point, bias), average), average), None
 
     return jax.lax.scan(one, state, rows)[0]

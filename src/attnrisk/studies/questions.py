@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from .._check import one_of, real, refuse, whole
 from .._results import Estimate, Result, record
 from .._rows import BAYES, FLOOR
-from ..attention import DEFAULT_BIAS, FREE_BIAS, AbstractAttention, get_attention, named
+from ..attention import DEFAULT_BIAS, AbstractAttention, get_attention, named
 from ..learning import (
     Ridge,
     erm_asymptotics,
@@ -161,9 +161,7 @@ class AbstractTaskQuestion(AbstractQuestion):
 
 @dataclass(frozen=True)
 class AbstractAttentionQuestion(AbstractTaskQuestion):
-    """A question about an attention of the catalogue on a task; `bias` as in `get_attention`, if it `tunes_bias`."""
-
-    tunes_bias: ClassVar[bool] = False
+    """A question about an attention of the catalogue on a task; `bias` as in `get_attention`."""
 
     attention: str
     bias: str = field(default=DEFAULT_BIAS, kw_only=True)
@@ -171,8 +169,6 @@ class AbstractAttentionQuestion(AbstractTaskQuestion):
     @property
     def student(self) -> AbstractAttention:
         """The attention itself."""
-        if self.bias == FREE_BIAS and not self.tunes_bias:
-            raise refuse("bias", "free", f"a number where the question is {self.kind}")
         return get_attention(self.attention, self.bias)
 
     @property
@@ -214,7 +210,6 @@ class Floor(AbstractTaskQuestion):
 class Population(AbstractAttentionQuestion):
     """The least risk of an attention with infinite data."""
 
-    tunes_bias: ClassVar[bool] = True
     kind: ClassVar[str] = "population"
     package: ClassVar[str] = "population"
     batch: ClassVar[int] = BATCH
@@ -235,7 +230,8 @@ def _least(found: Minimum) -> Record:
 
 
 def _learned(found: Any) -> Record:
-    return record(found) | {"warning": found.warning or ""}
+    bias = None if found.bias is None else found.bias.value.tolist()
+    return record(found) | {"warning": found.warning or "", "best_bias": bias}
 
 
 @dataclass(frozen=True)
@@ -355,7 +351,8 @@ class Simulate(AbstractAttentionQuestion):
         count = max(1, round(self.alpha * self.dim))
         data = sample(self.problem, for_data, count, self.dim, jnp.dtype(self.precision))
         ridge = Ridge(self.ridge_k, self.ridge_v)
-        return record(fit_erm(data, self.student, ridge, for_start))
+        fit = fit_erm(data, self.student, ridge, for_start)
+        return record(fit) | {"best_bias": float(fit.attention.bias)}
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from . import (
     phases,
     prediction,
     pruning,
+    samples,
     specialise,
     stages,
 )
@@ -47,6 +48,7 @@ FIGURES: dict[str, ModuleType] = {
     "6": figure6,
     "7": figure7,
     "phases": phases,
+    "samples": samples,
     "haystack": haystack,
     "flow": flow,
     "basins": basins,

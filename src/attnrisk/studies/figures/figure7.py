@@ -20,7 +20,7 @@ attentions of the catalogue that are not scale-invariant, on the spiked task wit
 tokens. Black is the Bayes optimum, which jumps at α = 1. Solid lines are normalised kernels, dashed lines \
 element-wise attentions, dotted lines general ones. Points are hollow where the risk is an approximation: replica \
 symmetry fails, or the minimum of the samples is at a kink of the attention. A cross marks a point that did not \
-converge, and is not connected. Biases are not learned: those of erf and sigmoid are zero. figure7.csv has errors, \
+converge, and is not connected. The biases of erf and sigmoid are learned. figure7.csv has errors, \
 ridge penalties and the reasons for approximations.
 """
 

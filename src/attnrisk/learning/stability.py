@@ -1,0 +1,167 @@
+"""Where replica symmetry is stable: how the pulls of a sample answer to its cavity fields (section 6).
+
+With `B = ∂f_v/∂χ = −(∂²E/∂χ∂ω_z)ᵀ`, the Hessian `H` of the energy and `K = V_k⁻¹`, the minimum moves by `H⁻¹K` and
+`H⁻¹Bᵀ` per unit of `ω_χ` and `ω_z`, so that `J = ∂f/∂ω` has the blocks `K H⁻¹K − K`, `K H⁻¹Bᵀ`, `B H⁻¹K` and
+`B H⁻¹Bᵀ + ∂f_v/∂ω_z`. Of the relevant token, fields and pulls are in units of its spread.
+"""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.linalg import block_diag
+
+from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
+from ..numerics.arrays import as_arrays
+from ..numerics.linalg import LowRank
+from .equations import Averages, Displacements, flat, minima_of, per_randomisation
+from .proximal import Minimum, Sample, has_sums
+from .samples import Points, cavity_samples, locate
+from .unknowns import Response, Unknowns
+
+_STATIONARY = 1e-4  # a gradient, in units of one over √V_k
+
+
+def stability(
+    averages: Averages, x: Float[np.ndarray, " n"], last: Displacements, alpha: float
+) -> tuple[Float[np.ndarray, "n n"], float]:
+    """The matrix of `δ → α V E[Σ (∂g/∂ω) δ (∂g/∂ω)ᵀ] V` on block-diagonal `δ`, and the share of unresolved samples.
+
+    Replica symmetry is unstable where an eigenvalue of the first exceeds one; a sample is unresolved if it is not at a
+    stationary minimum.
+    """
+    unknowns = averages.layout.unpack(x)
+    found = per_randomisation(averages, last, partial(_growth_of, averages, unknowns))
+    growth, unresolved = (np.mean(np.stack(each), 0) for each in zip(*found, strict=True))
+    V = unknowns.keys.V
+    both = block_diag(np.kron(V, V), unknowns.values.V**2)
+    return alpha * both @ growth, float(unresolved)
+
+
+def _growth_of(
+    averages: Averages, unknowns: Unknowns, points: tuple[Points, ...], last: Any
+) -> tuple[np.ndarray, float]:
+    """Over the samples of one randomisation, the mean of `J ⊗ J` contracted on tokens."""
+    task, attention = averages.task, as_arrays(averages.attention)
+    heads, response = averages.layout.heads, unknowns.response
+    growth, unresolved = np.zeros((heads**2 + 1, heads**2 + 1)), 0.0
+    for group, near in zip(points, last, strict=True):
+        one = jax.tree.map(lambda each: each[None], unknowns)
+        seen = cavity_samples(task, one, group, locate(task, unknowns.correlation, group))
+        sample = jax.tree.map(lambda leaf: leaf[0], flat(seen.sample))
+        weights = group.weight * seen.probability.ravel() / seen.probability.shape[1]
+        at = minima_of(attention, sample, unknowns, near, False)
+        growths = (_growths_by_sums if has_sums(attention) else _growths)(
+            attention, at, sample, response
+        )
+        growth += np.einsum("n,nij->ij", weights, np.asarray(growths))
+        gradient = np.asarray(at.gradient)
+        squares = np.einsum("nal,ab,nbl->n", gradient, response.k, gradient)
+        unresolved += float(np.sum(weights * ~(squares < _STATIONARY**2)))
+    return growth, unresolved
+
+
+@eqx.filter_jit
+def _slopes(
+    attention: AbstractAttention, chi: Float[Array, "n H L"]
+) -> tuple[Float[Array, "n L"], Float[Array, "n L H L"]]:
+    """The weights at some scores, and their derivatives."""
+    return jax.vmap(attention.attend)(chi), jax.vmap(jax.jacfwd(attention.attend))(chi)
+
+
+def _growths(
+    attention: AbstractAttention, minima: Minimum, sample: Sample, response: Response
+) -> Float[np.ndarray, "n h h"]:
+    """`J ⊗ J` of each sample, from whole matrices."""
+    at = jax.tree.map(np.asarray, minima)
+    heads, length = at.chi.shape[1:]
+    root = np.sqrt(sample.variance)
+    attended, by_chi = map(np.asarray, _slopes(attention, at.chi))
+    by_chi = by_chi.reshape(*attended.shape, -1)
+    width = 1.0 + response.v * np.sum(sample.variance * attended**2, -1)
+    left = (sample.label - np.sum(attended * sample.values, -1)) / width
+    by_left = sample.values + 2.0 * response.v * left[:, None] * sample.variance * attended
+    by_left /= -width[:, None]
+    B = (
+        left[:, None, None] * by_chi
+        + attended[:, :, None] * np.einsum("nl,nlx->nx", by_left, by_chi)[:, None]
+    )
+    tokens = np.eye(length) / sample.variance[:, :, None]
+    K = np.einsum("ab,nlm->nalbm", response.stiffness, tokens).reshape(at.hessian.shape)
+    moved_k, moved_v = (np.linalg.solve(at.hessian, it) for it in (K, B.swapaxes(1, 2)))
+    kk = (K @ moved_k - K).reshape(-1, heads, length, heads, length)
+    kk *= root[:, None, :, None, None] * root[:, None, None, None]
+    kv = (K @ moved_v).reshape(-1, heads, length, length)
+    vk = (B @ moved_k).reshape(-1, length, heads, length)
+    vv = B @ moved_v - attended[:, :, None] * attended[:, None, :] / width[:, None, None]
+    kv, vk = kv * root[:, None, :, None] * root[:, None, None], vk * root[:, :, None, None]
+    vk, vv = vk * root[:, None, None], vv * root[:, :, None] * root[:, None]
+    square, count = heads**2, len(root)
+    by_k = np.einsum("nalbm,ncldm->nacbd", kk, kk).reshape(count, square, square)
+    by_v = np.einsum("nalm,nclm->nac", kv, kv).reshape(count, square, 1)
+    of_k = np.einsum("nlbm,nldm->nbd", vk, vk).reshape(count, 1, square)
+    of_v = np.einsum("nlm,nlm->n", vv, vv).reshape(count, 1, 1)
+    return np.concatenate([np.concatenate([by_k, by_v], 2), np.concatenate([of_k, of_v], 2)], 1)
+
+
+@eqx.filter_jit
+def _growths_by_sums(
+    attention: AbstractKernel | AbstractElementwise,
+    minima: Minimum,
+    samples: Sample,
+    response: Response,
+) -> Float[Array, "n 2 2"]:
+    """The same where all blocks of `J` are diagonals plus matrices of low rank, in a time that grows like `L`.
+
+    Then `B = diag(d) + a rᵀ`: a weight depends on the other scores through the sum that it is divided by.
+    """
+
+    def one(at: Minimum, sample: Sample) -> Float[Array, "2 2"]:
+        hessian, root = at.hessian, jnp.sqrt(sample.variance)
+        assert isinstance(hessian, LowRank)
+        weights, own = jax.jvp(attention.attend, (at.chi,), (jnp.ones_like(at.chi),))
+        if isinstance(
+            attention, AbstractKernel
+        ):  # the derivative by a token's own score, at a fixed sum
+            slope = jax.grad(lambda it: jnp.sum(attention.log_phi(it + attention.bias)))(at.chi)[0]
+            own, shared = jnp.where(weights > 0, weights * slope, 0.0), weights
+        else:
+            shared = jnp.zeros_like(weights)
+        width = 1.0 + response.v * jnp.sum(sample.variance * weights**2)
+        left = (sample.label - jnp.sum(weights * sample.values)) / width
+        by_left = sample.values + 2.0 * response.v * left * sample.variance * weights
+        by_left = -by_left / width
+        diagonal = left * own
+        normalised = float(isinstance(attention, AbstractKernel))
+        r = (by_left - jnp.sum(by_left * shared)) * own - normalised * diagonal
+        K, d = response.stiffness[0, 0] / sample.variance, hessian.diagonal
+        W = hessian.inverse_core
+        P, R = K * hessian.rows / d, diagonal * hessian.rows / d  # of K H⁻¹ and of diag·H⁻¹
+        answer = hessian.solve(r)
+        moved, bend = diagonal * answer, jnp.sum(r * answer) - 1.0 / width
+        rights = [-jnp.sum(W[:, :, None] * each, 1) for each in (P, R)]
+        kk = _square(root, K**2 / d - K, [(P, rights[0])])
+        vk = _square(root, diagonal * K / d, [(R, rights[0]), (weights[None], (K * answer)[None])])
+        symmetric = (
+            jnp.stack([weights, moved, weights]),
+            jnp.stack([moved, weights, bend * weights]),
+        )
+        vv = _square(root, diagonal**2 / d, [(R, rights[1]), symmetric])
+        return jnp.stack([jnp.stack([kk, vk]), jnp.stack([vk, vv])])
+
+    return jax.vmap(one)(minima, samples)
+
+
+def _square(
+    root: Float[Array, " L"], diagonal: Float[Array, " L"], pairs: list[tuple[Array, Array]]
+) -> Float[Array, ""]:
+    """The sum of the squares of `diag + Σ left rightᵀ`, rows and columns times `root`."""
+    left, right = (root * jnp.concatenate(each) for each in zip(*pairs, strict=True))
+    diagonal = diagonal * root**2
+    lefts, rights = (jnp.sum(each[:, None] * each, -1) for each in (left, right))
+    cross = jnp.sum(diagonal * jnp.sum(left * right, 0))
+    return jnp.sum(diagonal**2) + 2.0 * cross + jnp.sum(lefts * rights)

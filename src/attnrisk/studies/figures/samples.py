@@ -1,0 +1,142 @@
+"""How many samples it takes to find a needle in a longer haystack: the `α` that halves the risk, against the length."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ..._rows import BAYES
+from ..questions import AbstractTaskQuestion, LearningCurve, Optimal, Record, is_converged
+from .rows import Ask, Row, place
+from .style import WIDTH, add_legend, line, marks, set_ticks
+
+STEM = "samples"
+
+CAPTION = """\
+Samples per dimension, α = N/D, at which the test risk falls to one half, on the spiked task with ν = 4 log L, against \
+the number of tokens L; D to infinity, with the ridges of least test risk, and a learned bias for erf. Black is \
+message passing, the best fast algorithm known. Each α lies between two computed ones, on a straight line in log α; \
+bars hold the standard error of the risks and a quarter of that interval. Where a curve ends, the risk stays above one \
+half with the largest α computed, alpha_above in samples.csv.
+"""
+
+TASK, SIGNAL, HALF = "spiked", 4.0, 0.5
+ATTENTIONS = ("softmax", "erf", "linear")
+
+
+class Grid(NamedTuple):
+    """For each length and attention, how many points (of base two) are averaged over, and the samples per dimension."""
+
+    learners: dict[tuple[str, str], tuple[int, tuple[float, ...]]]
+    optimal_alphas: tuple[float, ...]
+
+    @property
+    def lengths(self) -> tuple[str, ...]:
+        """In order."""
+        return tuple(dict.fromkeys(length for length, _ in self.learners))
+
+
+# Those at 1000 tokens take half an hour each on one core.
+_FULL = Grid(
+    {
+        ("10", "softmax"): (8, (4.0, 3.0, 2.0, 1.5, 1.0)),
+        ("10", "erf"): (8, (8.0, 6.0, 4.0, 3.0, 2.0)),
+        ("10", "linear"): (8, (64.0, 32.0, 16.0, 8.0, 4.0)),
+        ("100", "softmax"): (6, (4.0, 3.0, 2.0, 1.5, 1.0)),
+        ("100", "erf"): (6, (32.0, 16.0, 12.0, 8.0, 6.0)),
+        ("100", "linear"): (5, (64.0, 16.0)),
+        ("1000", "softmax"): (4, (6.0, 4.0, 3.0, 2.0)),
+        ("1000", "erf"): (4, (64.0, 32.0, 16.0, 8.0)),
+    },
+    tuple(np.geomspace(0.5, 4.0, 13).tolist()),
+)
+_QUICK = Grid(
+    {("3", "softmax"): (5, (3.0, 1.0)), ("6", "softmax"): (4, (3.0, 1.0))},
+    (0.6, 0.8, 0.95, 1.05, 1.5),
+)
+
+
+def _signal(length: str) -> float:
+    return round(SIGNAL * float(np.log(int(length))), 6)
+
+
+def learners(grid: Grid) -> list[LearningCurve]:
+    """The learning curves."""
+    return [
+        LearningCurve(TASK, _signal(length), length, name, alphas, log2_points)
+        for (length, name), (log2_points, alphas) in grid.learners.items()
+    ]
+
+
+def questions(quick: bool) -> list[AbstractTaskQuestion]:
+    """What the figure asks."""
+    grid = _QUICK if quick else _FULL
+    optima = [
+        Optimal(TASK, _signal(length), length, alpha)
+        for length in grid.lengths
+        for alpha in grid.optimal_alphas
+    ]
+    return [*learners(grid), *optima]
+
+
+def compute(quick: bool, ask: Ask) -> list[Row]:
+    """A row for each length and attention, with the Bayes optimum's last."""
+    grid = _QUICK if quick else _FULL
+    asked = questions(quick)
+    answers = ask(asked)
+    rows = [
+        crossing(question.inputs, question.name, found, "test_risk")
+        for question, found in zip(asked, answers, strict=True)
+        if isinstance(question, LearningCurve)
+    ]
+    for length in grid.lengths:
+        found = [each for each in answers if isinstance(each, dict) and each["length"] == length]
+        rows.append(crossing(found[0], BAYES, found, "reachable_risk"))
+    return rows
+
+
+def crossing(where: Record, name: str, found: Sequence[Record], risk: str) -> Row:
+    """Where the risk falls to one half, between two of the `α` that converged; empty where it does not."""
+    known = sorted((each for each in found if is_converged(each["result"])), key=_alpha)
+    alpha = error = above = None
+    for low, high in pairwise(known):
+        if low[risk] > HALF >= high[risk]:
+            slope = (low[risk] - high[risk]) / np.log(high["alpha"] / low["alpha"])
+            alpha = low["alpha"] * float(np.exp((low[risk] - HALF) / slope))
+            noise = max(low[f"{risk}_error"], high[f"{risk}_error"]) / slope
+            error = alpha * float(np.hypot(noise, np.log(high["alpha"] / low["alpha"]) / 4))
+    if alpha is None and known and known[-1][risk] > HALF:
+        above = known[-1]["alpha"]
+    place_of = place(where) | {"attention": name}
+    return Row(**place_of, alpha=alpha, alpha_error=error, alpha_above=above, points=len(known))
+
+
+def _alpha(found: Record) -> float:
+    return float(found["alpha"])
+
+
+def plot(rows: Sequence[Row]) -> Figure:
+    """One panel."""
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    names = [name for name in (*ATTENTIONS, BAYES) if name in {row.attention for row in rows}]
+    for name in names:
+        style = line(name)._replace(width=1.4)
+        curve = sorted(
+            (row for row in rows if row.attention == name and row.alpha is not None),
+            key=lambda row: int(row.length),
+        )
+        x, y = [int(row.length) for row in curve], [row.alpha for row in curve]
+        axes.errorbar(x, y, [row.alpha_error for row in curve], fmt="none", ecolor=style.colour)
+        axes.add_line(style.through(x, y))
+        shown = [Row(length=a, alpha=b) for a, b in zip(x, y, strict=True)]
+        axes.add_line(marks("o", style.colour, shown, ("length", "alpha"), markersize=3.0))
+    axes.set(
+        xscale="log", yscale="log", xlabel="tokens $L$", title=rf"{TASK}, $\nu = {SIGNAL:g} \log L$"
+    )
+    axes.set_ylabel(r"$\alpha$ for a risk of 1/2")
+    set_ticks(axes.xaxis, sorted({int(row.length) for row in rows}))
+    add_legend(figure, [line(name)._replace(width=1.4).through() for name in names], 4, rows)
+    return figure

@@ -1,0 +1,145 @@
+"""A bias that is learned beside `k` and `v`: identities, limits, and experiments (sections 6.2 and 12)."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk._results import Result
+from attnrisk.learning.erm import Problem
+from attnrisk.simulation.erm import objective
+from tests.agreement import distance
+
+TASK, ALPHA, ONE = ar.SpikedSLR(2.0, 3), 4.0, ar.Ridge(1.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def erf():
+    return ar.erm_asymptotics(TASK, ar.Erf(), ALPHA, ONE, log2_points=8)
+
+
+def test_the_bias_is_stationary(erf):
+    """At the bias found, a fixed one has the same risk, and the objective does not change with it."""
+    assert erf.converged
+    assert abs(float(erf.bias) + 0.333) < 0.02
+    np.testing.assert_allclose(erf.identities, 0.0, atol=1e-6)
+    best = float(erf.bias)
+    here, above, below = (
+        ar.erm_asymptotics(TASK, ar.get_attention("erf", best + it), ALPHA, ONE, log2_points=8)
+        for it in (0.0, 0.1, -0.1)
+    )
+    assert here.bias is None
+    assert abs(float(here.test_risk) - float(erf.test_risk)) < 1e-6
+    assert abs(float(here.objective) - float(erf.objective)) < 1e-6
+    slope = (float(above.objective) - float(below.objective)) / 0.2
+    bend = (float(above.objective) + float(below.objective) - 2 * float(here.objective)) / 0.01
+    assert bend > 0.05
+    assert abs(slope) < 0.05 * bend
+
+
+def test_a_ridge_on_the_bias(erf):
+    """The derivative of the objective in `r_b` is `½ b²`, and a large ridge leaves no bias."""
+    sides = [
+        ar.erm_asymptotics(TASK, ar.Erf(), ALPHA, replace(ONE, b=b), log2_points=8)
+        for b in (0.1, 0.0, 1e6)
+    ]
+    shrunk, none, gone = sides
+    assert float(none.bias) == pytest.approx(float(erf.bias), abs=1e-6)
+    assert float(erf.bias) < float(shrunk.bias) < 0
+    mean_square = (float(shrunk.bias) ** 2 + float(erf.bias) ** 2) / 4
+    assert float(shrunk.objective) - float(erf.objective) == pytest.approx(
+        0.1 * mean_square, rel=0.05
+    )
+    plain = ar.erm_asymptotics(TASK, ar.get_attention("erf", 0.0), ALPHA, ONE, log2_points=8)
+    assert float(gone.test_risk) == pytest.approx(float(plain.test_risk), abs=1e-5)
+
+
+def test_a_bias_without_effect_is_not_learned():
+    free = ar.Softmax().with_free_bias()
+    assert Problem.of(TASK, free, 5, 0).layout.biases == 0
+    assert Problem.of(TASK, ar.Linear().with_free_bias(), 5, 0).layout.biases == 1
+    fit = ar.fit_erm(ar.sample(TASK, jax.random.key(0), 40, 10), free, ONE)
+    assert fit.attention.bias == 0.0
+
+
+def test_homogeneous_attentions_have_no_minimum_with_a_free_bias():
+    """Along `(λk, λb)` the loss stays, and every ridge falls."""
+    relu, data = ar.get_attention("relu", "free"), ar.sample(TASK, jax.random.key(0), 40, 20)
+    scales = jnp.array([1.0, 0.1, 0.01])
+    points = jnp.stack([jnp.stack([it * data.teacher[0], data.teacher[1]]) for it in scales])
+    arrays = data.traceable(), relu.with_bias(0.0), ar.Ridge(1e-9, 1e-9, 1e-9)
+    values, _ = objective(*arrays, points, -0.5 * scales[:, None])
+    assert np.ptp(values) < 1e-6
+    for refused in (
+        lambda: ar.erm_asymptotics(TASK, relu, ALPHA, replace(ONE, b=1.0)),
+        lambda: ar.fit_erm(data, relu, ONE),
+    ):
+        with pytest.raises(ValueError, match="shrink k and the bias together"):
+            refused()
+
+
+def test_the_gradient_in_the_bias(rng):
+    data = ar.sample(ar.SpikedSLR(2.0, ar.uniform(2, 3)), jax.random.key(1), 30, 8)
+    arrays = data.traceable(), ar.Sigmoid(), ar.Ridge(0.3, 0.7, 0.2)
+    points, bias = jnp.asarray(rng.normal(size=(1, 2, 8))), jnp.array([[0.4]])
+    (_, (_, slope)) = objective(*arrays, points, bias)
+    values = [objective(*arrays, points, bias + step)[0][0] for step in (1e-5, -1e-5)]
+    assert float(slope[0, 0]) == pytest.approx(float(values[0] - values[1]) / 2e-5, rel=1e-6)
+
+
+def test_sgd_learns_the_bias_of_the_gradient_flow():
+    """With all data at every step and a small step, the same end as L-BFGS."""
+    data = ar.sample(TASK, jax.random.key(2), 400, 40)
+    fit = ar.fit_erm(data, ar.Erf(), ar.Ridge(0.5, 0.5))
+    start = fit.vectors + 0.01
+    path = ar.fit_sgd(
+        data, ar.Erf(bias=float(fit.attention.bias) + 0.05), 0.05, 400, 400,
+        weight_decay=2 * 0.5 / data.alpha, start=start,
+    )  # fmt: skip
+    assert path.biases.shape == (len(path.times), 1)
+    assert (
+        abs(path.biases[-1, 0] - fit.attention.bias)
+        < 0.01
+        < abs(path.biases[0, 0] - fit.attention.bias)
+    )
+    assert path.attention.bias == path.biases[-1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["erf", "softplus", "elu+1"])
+def test_experiments_agree(name):
+    """At three sizes, `1/D` removed; a theory with another bias is rejected."""
+    attention = ar.get_attention(name, "free")
+    ridge = ar.Ridge(0.3, 0.3, 0.05)
+    theory = ar.erm_asymptotics(TASK, attention, ALPHA, ridge, log2_points=10)
+    dims, runs = (100, 200, 400), []
+    for dim in dims:
+        fits = [
+            ar.fit_erm(
+                ar.sample(TASK, jax.random.key(seed), int(ALPHA * dim), dim), attention, ridge
+            )
+            for seed in range(32)
+        ]
+        runs.append([(fit.attention.bias, fit.train_error, float(fit.test_risk)) for fit in fits])
+    columns = [[[run[at] for run in size] for size in runs] for at in range(3)]
+    numbers = theory.bias, theory.train_error, theory.test_risk
+    assert all(abs(distance(dims, *each)) < 4 for each in zip(columns, numbers, strict=True))
+    other = attention.with_free_bias(False).with_bias(float(theory.bias) + 1.5)
+    wrong = ar.erm_asymptotics(TASK, other, ALPHA, ridge, log2_points=10)
+    assert abs(distance(dims, columns[1], wrong.train_error)) > 4
+
+
+@pytest.mark.slow
+def test_softplus_becomes_softmax_where_that_is_better():
+    """Much data of many tokens: the bias falls without bound, and the risk is that of softmax."""
+    task, ridge = ar.SpikedSLR(6.0, 10), ar.Ridge(0.3, 0.1)
+    found = ar.erm_asymptotics(
+        task, ar.get_attention("softplus", "free"), 30.0, ridge, log2_points=6
+    )
+    softmax = ar.erm_asymptotics(task, ar.Softmax(), 30.0, ridge, log2_points=6)
+    assert found.converged
+    assert float(found.test_risk) <= float(softmax.test_risk) + 1e-3
+    assert found.result in (Result.CONVERGED, Result.BECOMES_SOFTMAX)
