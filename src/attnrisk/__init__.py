@@ -58,6 +58,7 @@ _LAZY = {
     "learning": (
         "ERMAsymptotics",
         "FixedPoint",
+        "Needs",
         "OptimalAsymptotics",
         "Ridge",
         "Thresholds",
@@ -65,6 +66,7 @@ _LAZY = {
         "erm_asymptotics",
         "head_separation",
         "heads_asymptotics",
+        "needed_data",
         "optimal_asymptotics",
         "optimal_thresholds",
         "state_evolution",
@@ -95,7 +97,7 @@ _LAZY = {
         "sample",
         "stream",
     ),
-    "studies.judge": ("compare", "judge", "league"),
+    "studies.judge": ("compare", "from_numpy", "from_torch", "judge", "league"),
 }
 _PACKAGE = {name: package for package, names in _LAZY.items() for name in names}
 

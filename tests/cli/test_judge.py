@@ -9,7 +9,11 @@ import pytest
 import attnrisk as ar
 from attnrisk.studies import judge as room
 from attnrisk.studies.judge import Point, Row, Standing, Traits, Verdict
+from attnrisk.studies.judge.causes import Causes, Counterfactual, Gaps
 
+BEFORE = Gaps(0.25, 0.25, 0.25)
+NORMALISED = Counterfactual("normalisation", BEFORE, Gaps(0.005, 0.0, 0.0))
+BIASED = Counterfactual("bias", BEFORE, Gaps(0.249, 0.25, 0.25))
 LINEAR = Traits("element-wise", False, 0.0, "linear", "fine")
 
 
@@ -29,15 +33,12 @@ def verdict(name, **changes):
         "haystacks": (row(nu=9.21), row(nu=55.3, length="1000000")),
         "biased_haystacks": (row(nu=9.21), row(nu=55.3, length="1000000", risk=0.4)),
         "fixed": row(),
-        "biased_fixed": row(risk=0.5),
         "varied": row(length="2:0.5,18:0.5"),
-        "biased_varied": row(length="2:0.5,18:0.5", risk=0.5),
         "floors": (0.45, 0.04),
+        "causes": Causes((NORMALISED, BIASED), (NORMALISED,)),
         "curves": (
             Point("softmax", 1.0, ar.Estimate(0.7, 0.01), ar.Result.CONVERGED, None),
-            Point(
-                name, 1.0, ar.Estimate(0.9, 0.01), ar.Result.MAX_STEPS, "the values are approximate"
-            ),
+            Point(name, 1.0, ar.Estimate(0.9, 0.01), ar.Result.MAX_STEPS, "7 samples jump"),
         ),
         "flow": ar.Basins(3, 1, 1, np.array([0.5, 0.5, 0.5, 0.9, 0.7])),
         "notes": (),
@@ -45,15 +46,26 @@ def verdict(name, **changes):
     return Verdict(**fields | changes)
 
 
+QUICK = {
+    "gap_with_bias": None,
+    "biased_rows": (),
+    "biased_haystacks": (),
+    "curves": None,
+    "flow": None,
+}
+
+
 @pytest.fixture
 def judged(monkeypatch):
     """What the command gave to be judged."""
     seen = []
 
-    def judge(attention, name=None, progress=None, limit=60.0, show=None):
+    def judge(attention, name=None, progress=None, limit=60.0, show=None, quick=False):
         seen.append(attention)
-        show(verdict(name))
-        return verdict(name)
+        found = verdict(name, **(QUICK if quick else {}))
+        if show is not None:
+            show(found)
+        return found
 
     monkeypatch.setattr(room, "judge", judge)
     return seen
@@ -66,7 +78,7 @@ def folder(tmp_path, monkeypatch):
         "import jax, numpy as np\n"
         "attention = jax.nn.softmax\n"
         "phi = lambda x: x**2\n"
-        "def numpy_only(x): return np.exp(x) / np.exp(x).sum()\n"
+        "def torch_style(x): return x.softmax(-1)\n"
     )
     (tmp_path / "broken_to_judge.py").write_text("import no_such_library\n")
     (tmp_path / "exits_to_judge.py").write_text("raise SystemExit(5)\n")
@@ -104,6 +116,52 @@ def test_json(run, judged, folder):
     }
     assert "lacks normalisation" in fields["verdict"]
     assert fields["files"] == []
+    (lack,) = fields["lacks"]
+    assert (lack["what"], lack["where"]) == ("normalisation", "lengths")
+    assert lack["recovers"] == pytest.approx(0.25)
+    assert [each["what"] for each in fields["counterfactuals"]] == ["normalisation", "bias"]
+
+
+def test_markdown_and_latex(run, judged):
+    out = run("judge", "linear", "--format", "md").out
+    assert (
+        "| task | ν | L | risk | Bayes | gap | gap, free bias |\n|---|---|---|---|---|---|---|\n"
+        in out
+    )
+    assert "| spiked | 5 | 10 | 0.600000 ± 1e-12 | 0.350000 |" in out
+    assert "It lacks normalisation" in out
+    out = run("judge", "linear", "--format", "latex").out
+    assert r"spiked & 5 & 10 & 0.600000 $\pm$ 1e-12 & 0.350000 &" in out
+    assert out.count(r"\begin{tabular}") == out.count(r"\end{tabular}") == 5
+    same = [run("judge", "linear", *form).out for form in (["--json"], ["--format", "json"])]
+    assert same[0] == same[1]
+
+
+def test_quick_has_the_exact_tables_only(run, judged):
+    out = run("judge", "linear", "--quick").out
+    assert "free bias" not in out.split("Gap to Bayes if")[0]
+    assert "α = 1" not in out
+    fields = json.loads(run("judge", "linear", "--quick", "--json").out)
+    assert fields["gap_with_bias"] is fields["worth"]["bias"] is fields["flow"] is None
+    assert fields["learning"] == []
+    assert fields["rows"][0]["gap_with_bias"] is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        ("gap>0.01", 3),
+        ("gap > 0.3", 0),
+        ("gap_with_bias<=0.15", 3),
+        ("worst>=0.25", 3),
+        ("lengths<0.1", 0),
+        ("haystack>1e-3", 3),
+    ],
+)
+def test_a_condition_sets_the_exit_code(run, judged, condition, code):
+    ran = run("judge", "linear", "--fail-if", condition, "--json")
+    assert ran.code == code
+    assert json.loads(ran.out)["gap"] == 0.25
 
 
 def test_tables_and_words(run, judged):
@@ -111,12 +169,15 @@ def test_tables_and_words(run, judged):
     assert (ran.code, ran.err) == (0, "")
     assert judged == ["linear"]
     assert "linear: element-wise, no token sees another" in ran.out
-    assert "infimum, not attained" in ran.out
+    assert ran.out.count("infimum, not attained") == 1
+    assert "* risk: infimum, not attained: |k| grows without bound" in ran.out
     assert "found by a threshold" in ran.out
-    assert "recovers 0.1 of the 0.25" in " ".join(ran.out.split())
+    assert "recover all of the 0.25" in " ".join(ran.out.split())
     assert "! 0.90 ± 0.01 *" in ran.out  # neither converged nor to be trusted
     assert "! NOT CONVERGED" in ran.out
-    assert "* the values are approximate" in ran.out
+    words = " ".join(ran.out.split())
+    assert "* the values are approximate: 7 samples jump" in words
+    assert "attnrisk erm --attention linear --alpha 1 --ridge-k 3 --ridge-v 3" in words
     assert "finds the least risk in 3 of 5 runs" in ran.out
     assert "1 converged elsewhere" in ran.out
     assert "lacks normalisation" in " ".join(ran.out.split())
@@ -182,10 +243,15 @@ REFUSED = {
     "broken_to_judge:f": "No module named 'no_such_library'",
     ":f": "MODULE:FUNCTION",
     "--kernel mine_to_judge": "MODULE:FUNCTION",
-    "mine_to_judge:numpy_only": "import jax.numpy as jnp",
     "mine_to_judge:phi.missing": "has no attribute 'missing'",
     "mine_to_judge": "mine_to_judge:NAME, where NAME is a function in mine_to_judge.py",
     "exits_to_judge:f": "does not end the program",
+    "linear --fail-if gap": "like gap>0.01",
+    "linear --fail-if risk>0.01": "with a name among gap,",
+    "linear --fail-if gap>x": "then a number",
+    "linear --fail-if __import__('os')>0": "like gap>0.01",
+    "linear --format pdf": "text, md, latex, json",
+    "--all --quick": "left out with --all",
 }
 
 
@@ -196,6 +262,14 @@ def test_bad_input_is_one_line(run, folder, options):
     assert ran.err.startswith("Error: ")
     assert ran.err.count("\n") == 1
     assert REFUSED[options] in ran.err
+
+
+def test_the_refusal_shows_how_to_write_it_on_several_lines(run, folder):
+    ran = run("judge", "mine_to_judge:torch_style")
+    assert (ran.code, ran.out) == (2, "")
+    assert "PyTorch" in ran.err.splitlines()[0]
+    assert ran.err.splitlines()[1] == "import jax.numpy as jnp"
+    assert "    return weights / jnp.sum(weights)" in ran.err.splitlines()
 
 
 def test_compare(run):
@@ -237,3 +311,37 @@ def test_compare_gives_every_attention_its_bias():
     assert float(found.plain.gap) == pytest.approx(0.131624, abs=1e-6)
     assert abs(float(found.biased.gap)) < 1e-12
     assert found.biased.result is ar.Result.BECOMES_SOFTMAX
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_compare_draws_one_picture(run, tmp_path, kind):
+    file = tmp_path / f"side.{kind}"
+    ran = run("compare", "linear", "softmax", "--length", "10,3", "--out", str(file), "--json")
+    assert json.loads(ran.out)["files"] == [str(file)]
+    assert file.stat().st_size > 5000
+    ran = run("compare", "linear", "--out", str(tmp_path / "side.doc"))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert ".svg, .png or .pdf" in ran.err
+
+
+def test_needs(run, monkeypatch):
+    from attnrisk import learning
+
+    asked = []
+
+    def needed_data(task, attention, risk, other):
+        asked.append((task.nu, attention.name, risk, other and other.name))
+        alpha = None if risk == 0.1 else ar.Estimate(3.2, 0.1, ar.ErrorKind.STANDARD)
+        return ar.Needs(
+            alpha, ar.Estimate(-0.1, 1e-9), "never" if alpha is None else "reached", True
+        )
+
+    monkeypatch.setattr(learning, "needed_data", needed_data)
+    fields = json.loads(run("needs", "softmax", "--risk", "0.5", "--json").out)
+    assert (fields["alpha"], fields["alpha_error"], fields["converged"]) == (3.2, 0.1, True)
+    assert "3.2 ± 0.1" in run("needs", "softmax", "--attention", "linear").out
+    assert asked == [(5.0, "softmax", 0.5, None), (5.0, "softmax", None, "linear")]
+    assert "never" in run("needs", "softmax", "--risk", "0.1").out
+    for words in ("softmax", "softmax --risk 0.5 --attention linear", "softmix --risk 1"):
+        ran = run("needs", *words.split())
+        assert (ran.code, ran.err.count("\n")) == (2, 1)

@@ -9,10 +9,7 @@ import pytest
 import attnrisk as ar
 
 PUBLIC = {name: getattr(ar, name) for name in ar.__all__}
-VERDICTS = {"compare", "judge", "league"}  # TODO
-FUNCTIONS = sorted(
-    name for name, found in PUBLIC.items() if inspect.isfunction(found) and name not in VERDICTS
-)
+FUNCTIONS = sorted(name for name, found in PUBLIC.items() if inspect.isfunction(found))
 WITH_EXAMPLES = sorted(name for name, found in PUBLIC.items() if ">>>" in (found.__doc__ or ""))
 # Compilation takes seconds.
 SLOW = {

@@ -20,6 +20,9 @@ WORDS = {
     "sigmoid": "threshold",
     "taylor-2": "neither",
     "linear": "neither",
+    "ssmax": "exponential",
+    "sigmoid-logL": "threshold",
+    "softpick": "exponential",
 }
 FAST = ("relu", "softplus", "taylor-2")
 LENGTHS = (10**3, 10**6, 10**9)

@@ -1,10 +1,11 @@
 """Attention mechanisms: three families, several heads, and a catalogue of attentions from the literature."""
 
 from .base import AbstractAttention
-from .catalogue import (
-    CATALOGUE,
-    DEFAULT_BIAS,
-    FREE_BIAS,
+from .catalogue import CATALOGUE, DEFAULT_BIAS, FREE_BIAS, get_attention, named
+from .elementwise import AbstractElementwise, Elementwise
+from .formulas import (
+    ClippedSoftmax,
+    Cosine,
     ElementwiseRelu,
     EluPlusOne,
     Entmax15,
@@ -12,18 +13,18 @@ from .catalogue import (
     Hardmax,
     Linear,
     Relu,
+    ScalableSoftmax,
     Sigmoid,
+    SigmoidLogLength,
     Softmax,
     SoftmaxPlusOne,
+    Softpick,
     Softplus,
     Sparsemax,
     SquaredRelu,
     Taylor2,
     TopKSoftmax,
-    get_attention,
-    named,
 )
-from .elementwise import AbstractElementwise, Elementwise
 from .general import AbstractGeneral, General
 from .heads import AbstractHeads, BayesSoftmax, Heads
 from .kernel import AbstractKernel, Kernel
@@ -38,6 +39,8 @@ __all__ = [
     "AbstractHeads",
     "AbstractKernel",
     "BayesSoftmax",
+    "ClippedSoftmax",
+    "Cosine",
     "Elementwise",
     "ElementwiseRelu",
     "EluPlusOne",
@@ -49,9 +52,12 @@ __all__ = [
     "Kernel",
     "Linear",
     "Relu",
+    "ScalableSoftmax",
     "Sigmoid",
+    "SigmoidLogLength",
     "Softmax",
     "SoftmaxPlusOne",
+    "Softpick",
     "Softplus",
     "Sparsemax",
     "SquaredRelu",

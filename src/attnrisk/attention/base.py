@@ -1,6 +1,8 @@
 """How an attention turns `L` scores into `L` weights, `f(X) = σ(χ)·z` (section 2 of docs/theory.md)."""
 
+import inspect
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from typing import Any, ClassVar
@@ -25,7 +27,8 @@ class AbstractAttention(eqx.Module):
     If `free_bias` is set, the bias is optimised together with the overlaps. `analytic` says that the attention has no
     kink, so cheaper quadrature can be used. `exponential` marks kernels whose optimal norm of `k` is near that of the
     posterior, where a search starts. `features` are scores at which the attention is not smooth. `compares_tokens` says
-    whether the weight of a token depends on other scores. `keys` is the number of key vectors.
+    whether the weight of a token depends on other scores. `keys` is the number of key vectors. `knows_length` says
+    whether the formula contains the number of tokens.
     """
 
     name: eqx.AbstractClassVar[str]
@@ -34,6 +37,7 @@ class AbstractAttention(eqx.Module):
     exponential: ClassVar[bool] = False
     compares_tokens: ClassVar[bool] = True
     keys: ClassVar[int] = 1
+    knows_length: ClassVar[bool] = False
     features: ClassVar[tuple[float, ...]] = ()
     bias: Any = eqx.field(default=0.0, kw_only=True, converter=partial(real, "bias"))
     free_bias: bool = eqx.field(default=False, static=True, kw_only=True)
@@ -81,13 +85,23 @@ class AbstractAttention(eqx.Module):
 
     @property
     def bias_is_void(self) -> bool:
-        """Whether a bias is equivalent to other norms of `k` and `v`, as for softmax and linear attention."""
-        return self.ignores_shifts
+        """Whether a bias is equivalent to other norms of `k` and `v`, as for softmax and linear attention.
+
+        It may multiply all weights by one factor, as for an exponential that is not normalised.
+        """
+        plain, shifted = self._weights(1.0), self._weights(1.0, _SHIFT)
+        largest = np.unravel_index(np.argmax(np.abs(plain)), plain.shape)
+        factor = plain[largest] / shifted[largest] if shifted[largest] != 0 else 1.0
+        return _same(plain, factor * shifted)
 
     def _weights(self, scale: float, shift: float = 0.0) -> np.ndarray:
         """Of a few random sequences, whose scores are stretched and shifted."""
         scores = np.random.default_rng(0).standard_normal((16, self.keys, 3))
         return np.asarray(_attend(self, scale * scores + shift))
+
+    def at_length(self, length: Any) -> tuple["AbstractAttention", Any]:
+        """The attention that this is among `length` tokens, and the factor by which scores are stretched before."""
+        return self, 1.0
 
     def given_norms(self, squares: Float[Array, " keys"]) -> "AbstractAttention":
         """A copy in which biases that depend on the squared norms `Q_hh` of the keys are evaluated."""
@@ -106,6 +120,21 @@ class AbstractAttention(eqx.Module):
             object.__setattr__(copy, each.name, getattr(self, each.name))
         object.__setattr__(copy, "free_bias", free)
         return copy
+
+
+def count_tokens(scores: Float[Array, " L"], mask: Mask) -> Any:
+    """The number of tokens that there are, in the precision of the scores."""
+    return jnp.asarray(scores.shape[0] if mask is None else jnp.sum(mask), scores.dtype)
+
+
+def takes_length(function: Callable[..., Any]) -> bool:
+    """Whether a function has a second argument that must be given, or one called `length`."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # there is none to be found
+        return False
+    second = [each for each in parameters[1:2] if each.kind is not each.VAR_POSITIONAL]
+    return any(each.default is each.empty or each.name == "length" for each in second)
 
 
 def _same(weights: np.ndarray, others: np.ndarray) -> bool:

@@ -1,214 +1,31 @@
-"""The attentions in use, each a small frozen spec."""
-
-from typing import ClassVar, NamedTuple
-
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jax.scipy.special import erfc
-from jaxtyping import Array, Float
-
-from .._check import LARGEST, Refusal, one_of, real, refuse, shown, whole
-from .base import AbstractAttention, Mask
-from .elementwise import AbstractElementwise
-from .general import AbstractGeneral
-from .kernel import AbstractKernel
-
-_Scores = Float[Array, "..."]
-_Sequence = Float[Array, " L"]
-
-
-# In the place of scores of tokens that there are not: far below any score, and finite, so that derivatives are too.
-_ABSENT = -1e30
-
-
-def _log_of_positive_part(x: _Scores) -> _Scores:
-    """`log max(x, 0)` with a derivative that is 0, not NaN, where it is `-inf`."""
-    positive = x > 0
-    return jnp.where(positive, jnp.log(jnp.where(positive, x, 1.0)), -jnp.inf)
-
-
-def _present(scores: _Sequence, mask: Mask) -> _Sequence:
-    return scores if mask is None else jnp.where(mask, scores, _ABSENT)
-
-
-class Softmax(AbstractKernel):
-    """`φ = e^χ`."""
-
-    name: ClassVar[str] = "softmax"
-    analytic: ClassVar[bool] = True
-    exponential: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(), static=True)
-
-    def log_phi(self, argument: _Scores) -> _Scores:
-        return argument
-
-
-class SoftmaxPlusOne(AbstractKernel):
-    """`φ = e^χ` with 1 added to the denominator, so all weights can vanish."""
-
-    name: ClassVar[str] = "softmax-1"
-    analytic: ClassVar[bool] = True
-    exponential: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(), static=True)
-    constant: float = eqx.field(default=1.0, static=True)
-
-    def log_phi(self, argument: _Scores) -> _Scores:
-        return argument
-
-
-class Softplus(AbstractKernel):
-    """`φ = log(1 + e^χ)`."""
-
-    name: ClassVar[str] = "softplus"
-    analytic: ClassVar[bool] = True
-
-    def log_phi(self, argument: _Scores) -> _Scores:
-        low = argument < -36.0  # there log(1 + e^χ) = e^χ to double precision
-        return jnp.where(low, argument, jnp.log(jax.nn.softplus(jnp.where(low, 0.0, argument))))
-
-
-class EluPlusOne(AbstractKernel):
-    """`φ = e^χ` below 0 and `1 + χ` above."""
-
-    name: ClassVar[str] = "elu+1"
-
-    def log_phi(self, argument: _Scores) -> _Scores:
-        return jnp.where(argument < 0, argument, jnp.log1p(jnp.maximum(argument, 0.0)))
-
-
-class Relu(AbstractKernel):
-    """`φ = max(χ, 0)`."""
-
-    name: ClassVar[str] = "relu"
-
-    def log_phi(self, argument: _Scores) -> _Scores:
-        return _log_of_positive_part(argument)
-
-
-class SquaredRelu(AbstractKernel):
-    """`φ = max(χ, 0)²`."""
-
-    name: ClassVar[str] = "relu2"
-
-    def log_phi(self, argument: _Scores) -> _Scores:
-        return 2.0 * _log_of_positive_part(argument)
-
-
-class Taylor2(AbstractKernel):
-    """`φ = 1 + χ + χ²/2`."""
-
-    name: ClassVar[str] = "taylor-2"
-    analytic: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(-1.0,), static=True)
-
-    def log_phi(self, argument: _Scores) -> _Scores:
-        return jnp.log((1.0 + (1.0 + argument) ** 2) / 2.0)
-
-
-class Linear(AbstractElementwise):
-    """`h = 1 + χ`; a bias is equivalent to other norms of `k` and `v`."""
-
-    name: ClassVar[str] = "linear"
-    analytic: ClassVar[bool] = True
-    bias_is_void: ClassVar[bool] = True
-    features: tuple[float, ...] = eqx.field(default=(), static=True)
-
-    def weight(self, argument: _Scores) -> _Scores:
-        return 1.0 + argument
-
-
-class ElementwiseRelu(AbstractElementwise):
-    """`h = max(χ, 0)`."""
-
-    name: ClassVar[str] = "elementwise-relu"
-
-    def weight(self, argument: _Scores) -> _Scores:
-        return jnp.maximum(argument, 0.0)
-
-
-class Erf(AbstractElementwise):
-    """`h = 1 + erf(bias + χ)`."""
-
-    name: ClassVar[str] = "erf"
-    analytic: ClassVar[bool] = True
-    free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
-
-    def weight(self, argument: _Scores) -> _Scores:
-        return erfc(-argument)  # accurate where it is tiny
-
-
-class Sigmoid(AbstractElementwise):
-    """`h = 1/(1 + e^{-(bias + χ)})`."""
-
-    name: ClassVar[str] = "sigmoid"
-    analytic: ClassVar[bool] = True
-    free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
-
-    def weight(self, argument: _Scores) -> _Scores:
-        return jax.nn.sigmoid(argument)
-
-
-class Sparsemax(AbstractGeneral):
-    """Euclidean projection of the scores onto the simplex."""
-
-    name: ClassVar[str] = "sparsemax"
-
-    def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
-        scores = _present(scores, mask)
-        ordered = jnp.sort(scores)[::-1]
-        count = jnp.arange(1, scores.shape[0] + 1)
-        partial = jnp.cumsum(ordered)
-        support = jnp.sum(1.0 + count * ordered > partial)
-        threshold = (partial[support - 1] - 1.0) / support
-        return jnp.maximum(scores - threshold, 0.0)
-
-
-class Entmax15(AbstractGeneral):
-    """1.5-entmax, between softmax and sparsemax."""
-
-    name: ClassVar[str] = "entmax-1.5"
-
-    def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
-        scores = _present(scores, mask)
-        halved = (scores - jnp.max(scores)) / 2.0
-        ordered = jnp.sort(halved)[::-1]
-        count = jnp.arange(1, scores.shape[0] + 1)
-        mean = jnp.cumsum(ordered) / count
-        spread = count * (jnp.cumsum(ordered**2) / count - mean**2)
-        inside = jnp.maximum((1.0 - spread) / count, 0.0)
-        root = jnp.where(inside > 0, jnp.sqrt(jnp.where(inside > 0, inside, 1.0)), 0.0)
-        thresholds = mean - root
-        support = jnp.sum(thresholds <= ordered)
-        return jnp.maximum(halved - thresholds[support - 1], 0.0) ** 2
-
-
-class TopKSoftmax(AbstractGeneral):
-    """Softmax over the `k` largest scores, zero elsewhere."""
-
-    name: ClassVar[str] = "top-k"
-    k: int = eqx.field(static=True, default=2)
-
-    def __check_init__(self) -> None:
-        whole("k", self.k)
-
-    def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
-        scores = _present(scores, mask)
-        if self.k >= scores.shape[0]:
-            return jax.nn.softmax(scores)
-        least = jnp.sort(scores)[-self.k]
-        return jax.nn.softmax(jnp.where(scores >= least, scores, -jnp.inf))
-
-
-class Hardmax(AbstractGeneral):
-    """One on the largest score, zero elsewhere."""
-
-    name: ClassVar[str] = "hardmax"
-
-    def __call__(self, scores: _Sequence, mask: Mask = None) -> _Sequence:
-        return jax.nn.one_hot(
-            jnp.argmax(_present(scores, mask)), scores.shape[0], dtype=scores.dtype
-        )
+"""The catalogue: the attentions in use, by name, with their formulas and sources."""
+
+from typing import NamedTuple
+
+from .._check import LARGEST, Refusal, one_of, real, refuse, shown
+from .base import AbstractAttention
+from .formulas import (
+    ClippedSoftmax,
+    Cosine,
+    ElementwiseRelu,
+    EluPlusOne,
+    Entmax15,
+    Erf,
+    Hardmax,
+    Linear,
+    Relu,
+    ScalableSoftmax,
+    Sigmoid,
+    SigmoidLogLength,
+    Softmax,
+    SoftmaxPlusOne,
+    Softpick,
+    Softplus,
+    Sparsemax,
+    SquaredRelu,
+    Taylor2,
+    TopKSoftmax,
+)
 
 
 class Entry(NamedTuple):
@@ -261,6 +78,41 @@ _ENTRIES = (
         True,
         "exponential",
         "Gupta et al. 2021, arXiv 2106.06899",
+    ),
+    Entry(
+        ScalableSoftmax,
+        "e^(χ log L) / Σ",
+        True,
+        "exponential",
+        "Nakanishi 2025, arXiv 2501.19399",
+    ),
+    Entry(
+        SigmoidLogLength,
+        "1 / (1 + L e^-χ)",
+        False,
+        "bounded",
+        "Ramapuram et al. 2024, arXiv 2409.04431",
+    ),
+    Entry(
+        Softpick,
+        "max(e^χ - 1, 0) / Σ|e^χ - 1|",
+        False,
+        "exponential",
+        "Zuhri et al. 2025, arXiv 2504.20966",
+    ),
+    Entry(
+        ClippedSoftmax,
+        "clip(1.03 softmax - 0.03)",
+        False,
+        "sparse",
+        "Bondarenko et al. 2023, arXiv 2306.12929",
+    ),
+    Entry(
+        Cosine,
+        "softmax(log2(L² - L) χ/|χ|)",
+        True,
+        "bounded",
+        "Henry et al. 2020, arXiv 2010.04245",
     ),
     Entry(Hardmax, "1 at the largest", True, "—", "Pérez et al. 2019, arXiv 1901.03429"),
 )

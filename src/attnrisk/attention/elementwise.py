@@ -2,14 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._check import function, numbers
-from .base import AbstractAttention, Mask
+from .base import AbstractAttention, Mask, count_tokens, takes_length
 
 
 class AbstractElementwise(AbstractAttention):
@@ -36,9 +36,11 @@ class Elementwise(AbstractElementwise):
 
     Args:
         weight: The function `h`, written with `jax.numpy`; it acts element-wise on an array of scores.
+            A function of `(score, length)` is also given the number of tokens.
         bias: Constant added to the scores.
         free_bias: Whether the bias is optimised.
         features: Scores at which `h` bends or has a kink.
+        length: The number of tokens, if it is fixed; set by `at_length`.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -48,19 +50,36 @@ class Elementwise(AbstractElementwise):
     """
 
     name: ClassVar[str] = "elementwise"
-    weight_fn: Callable[[Any], Any] = eqx.field(static=True)
+    weight_fn: Callable[..., Any] = eqx.field(static=True)
+    length: Any
 
     def __init__(
         self,
-        weight: Callable[[Any], Any],
+        weight: Callable[..., Any],
         bias: Any = 0.0,
         free_bias: bool = False,
         features: tuple[float, ...] = (0.0,),
+        length: Any = None,
     ):
         self.weight_fn = function("weight", weight)
         self.bias = bias
         self.free_bias = free_bias
         self.features = tuple(numbers("features", features).ravel().tolist())
+        self.length = length
+
+    @property
+    def knows_length(self) -> bool:  # type: ignore[override]
+        return self.length is None and takes_length(self.weight_fn)
+
+    def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
+        if not self.knows_length:
+            return self, 1.0
+        fixed = self.bias, self.free_bias, self.features
+        return Elementwise(self.weight_fn, *fixed, length=length), 1.0
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        known, _ = self.at_length(count_tokens(scores, mask))
+        return AbstractElementwise.__call__(cast(Elementwise, known), scores, mask)
 
     def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
-        return self.weight_fn(argument)
+        return self.weight_fn(argument, *(() if self.length is None else (self.length,)))

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import LARGEST, function, numbers, real
-from .base import AbstractAttention, Mask
+from .base import AbstractAttention, Mask, count_tokens, takes_length
 
 _FAR = 5e3  # scores from which powers are read off
 _SAME_POWER = 1e-4
@@ -33,13 +33,18 @@ class AbstractKernel(AbstractAttention):
     def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
         """`log φ`, element-wise, of score plus bias; `-inf` where `φ` vanishes."""
 
+    def share(self, argument: Float[Array, "..."]) -> Any:
+        """The part of `φ` that stands in the numerator; all of it stands in the sum."""
+        return 1.0
+
     @property
     def vanishes(self) -> bool:
         """Whether `φ` is zero somewhere, as ReLU is."""
         return _vanishes(self.with_bias(0.0))
 
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
-        log_phi = self.log_phi(scores + self.bias)
+        argument = scores + self.bias
+        log_phi = self.log_phi(argument)
         if mask is not None:
             log_phi = jnp.where(mask, log_phi, -jnp.inf)
         top = jax.lax.stop_gradient(jnp.max(log_phi))
@@ -50,7 +55,8 @@ class AbstractKernel(AbstractAttention):
         total = jnp.sum(phi)
         if self.constant > 0:
             total += self.constant * jnp.exp(-top)
-        return jnp.where(total > 0, phi / jnp.where(total > 0, total, 1.0), 0.0)
+        weights = jnp.where(total > 0, phi / jnp.where(total > 0, total, 1.0), 0.0)
+        return self.share(argument) * weights
 
 
 @cache
@@ -101,11 +107,13 @@ class Kernel(AbstractKernel):
 
     Args:
         log_phi: The function `log φ`, written with `jax.numpy`; it acts element-wise on an array of scores.
+            A function of `(score, length)` is also given the number of tokens.
         constant: The constant `c₀ ≥ 0` in the denominator.
         features: Scores at which `φ` bends or has a kink.
         bias: Constant added to the scores.
         free_bias: Whether the bias is optimised.
         analytic: Whether `φ` has no kink. Integrals are then faster.
+        length: The number of tokens, if it is fixed; set by `at_length`.
 
     Examples:
         >>> import jax.numpy as jnp
@@ -115,17 +123,19 @@ class Kernel(AbstractKernel):
     """
 
     name: ClassVar[str] = "kernel"
-    log_phi_fn: Callable[[Any], Any] = eqx.field(static=True)
+    log_phi_fn: Callable[..., Any] = eqx.field(static=True)
     analytic: bool = eqx.field(static=True)
+    length: Any
 
     def __init__(
         self,
-        log_phi: Callable[[Any], Any],
+        log_phi: Callable[..., Any],
         constant: float = 0.0,
         features: tuple[float, ...] = (0.0,),
         bias: Any = 0.0,
         free_bias: bool = False,
         analytic: bool = False,
+        length: Any = None,
     ):
         self.log_phi_fn = function("log_phi", log_phi)
         self.analytic = analytic
@@ -133,6 +143,21 @@ class Kernel(AbstractKernel):
         self.free_bias = free_bias
         self.constant = real("constant", constant, minimum=0.0)
         self.features = tuple(numbers("features", features).ravel().tolist())
+        self.length = length
+
+    @property
+    def knows_length(self) -> bool:  # type: ignore[override]
+        return self.length is None and takes_length(self.log_phi_fn)
+
+    def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
+        if not self.knows_length:
+            return self, 1.0
+        fixed = self.constant, self.features, self.bias, self.free_bias, self.analytic
+        return Kernel(self.log_phi_fn, *fixed, length=length), 1.0
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        known, _ = self.at_length(count_tokens(scores, mask))
+        return AbstractKernel.__call__(cast(Kernel, known), scores, mask)
 
     def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
-        return self.log_phi_fn(argument)
+        return self.log_phi_fn(argument, *(() if self.length is None else (self.length,)))

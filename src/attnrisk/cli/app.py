@@ -15,7 +15,7 @@ from .._compile_cache import enable_compile_cache
 from .command import app
 from .interrupts import immediate, interruptible
 
-_MODULES = ("ask", "learn", "train", "judge", "reproduce", "explore")
+_MODULES = ("ask", "learn", "train", "judge", "compare", "reproduce", "explore")
 for _module in _MODULES:  # each registers its commands, in the order of the help
     import_module(f".{_module}", __package__)
 COMMANDS = tuple(str(each.callback.__name__) for each in app.registered_commands if each.callback)
@@ -76,7 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _fail(message: str, code: int) -> NoReturn:
     """One line on standard error, where that can be written."""
     try:
-        print(f"Error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+        sentence, shown, code_lines = message.partition("\nimport ")  # how to write an attention
+        print(
+            f"Error: {' '.join(sentence.split())}{shown}{code_lines}", file=sys.stderr, flush=True
+        )
     except OSError:
         os._exit(code)  # else the interpreter, which flushes once more, ends with a code of its own
     sys.exit(code)

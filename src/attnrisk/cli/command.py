@@ -108,8 +108,11 @@ def _print_parts(*parts: Any) -> None:
 
 
 def _print(shown: Shown, as_json: bool) -> None:
+    as_json = as_json or shown.always_json
     if as_json and shown.fields:
         print_json(shown.fields)
+    elif shown.raw:
+        print("\n".join(shown.parts), flush=True)
     elif not as_json:
         _print_parts(*shown.parts)
     if shown.note:

@@ -38,6 +38,8 @@ class Shown(NamedTuple):
     parts: Sequence[Any] = ()  # each a renderable, or a pair of a wide and a narrow one
     code: int = 0
     note: str = ""
+    raw: bool = False  # parts are text to be printed as it is
+    always_json: bool = False
 
     def interrupted(self, note: str = "Interrupted") -> Shown:
         """What there was when Ctrl-C came."""

@@ -3,6 +3,7 @@
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import erm_asymptotics
 from .heads import head_separation, heads_asymptotics
+from .needs import Needs, needed_data
 from .optimal import (
     FixedPoint,
     OptimalAsymptotics,
@@ -16,6 +17,7 @@ from .tuning import tuned_erm_asymptotics
 __all__ = [
     "ERMAsymptotics",
     "FixedPoint",
+    "Needs",
     "OptimalAsymptotics",
     "Ridge",
     "Thresholds",
@@ -23,6 +25,7 @@ __all__ = [
     "erm_asymptotics",
     "head_separation",
     "heads_asymptotics",
+    "needed_data",
     "optimal_asymptotics",
     "optimal_thresholds",
     "state_evolution",

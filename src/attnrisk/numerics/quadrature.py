@@ -61,7 +61,8 @@ Tokens = Sequence[tuple[Any, Any]]  # mean and deviation of the argument of each
 
 
 class SupportsLogPhi(Protocol):
-    """A positive function of an argument, the arguments where it is not smooth, and what is added to its sum."""
+    """A positive function of an argument, the arguments where it is not smooth, what is added to its sum, and the part
+    that stands in the numerator."""
 
     @property
     def features(self) -> tuple[float, ...]: ...
@@ -70,6 +71,8 @@ class SupportsLogPhi(Protocol):
     def constant(self) -> float: ...
 
     def log_phi(self, argument: Array) -> Array: ...
+
+    def share(self, argument: Array) -> Any: ...
 
 
 def estimate_from(coarse: Any, fine: Any) -> Estimate:
@@ -381,12 +384,13 @@ def log_complement(lost: Any) -> Any:
 
 
 def transforms_at(kernel: SupportsLogPhi, arguments: Any, u: Any) -> tuple[Any, Any, Any]:
-    """`1 - e^{-tφ}`, `tφ e^{-tφ}` and `(tφ)² e^{-tφ}` at given arguments."""
+    """`1 - e^{-tφ}`, `tψ e^{-tφ}` and `(tψ)² e^{-tφ}` at given arguments, where `ψ` is the share of `φ`."""
     xp = u.__array_namespace__()
     w = xp.exp(xp.minimum(kernel.log_phi(arguments) - u, LARGEST_LOG))
     lost = -xp.expm1(-w)
-    first = w * (1.0 - lost)
-    return lost, first, w * first
+    own = kernel.share(arguments) * w
+    first = own * (1.0 - lost)
+    return lost, first, own * first
 
 
 def integrate_token(

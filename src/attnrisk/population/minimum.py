@@ -1,10 +1,14 @@
 """The least risk of an attention with infinite data (sections 4 and 4.4): which method finds it."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
+
 from .._check import refuse
-from ..attention import AbstractAttention, AbstractHeads
+from .._results import ErrorKind, Result
+from ..attention import AbstractAttention, AbstractHeads, Kernel
 from ..tasks import AbstractTask, FeatureSLR
 from .bias import biased_minima
 from .heads_minimum import heads_minimum
@@ -12,6 +16,9 @@ from .plan import check_problem
 from .search import Minimum, search_minima
 
 __all__ = ["Minimum", "population_minima", "population_minimum"]
+
+_LARGE_ERROR = 0.01  # of a risk between 0 and 1, which quadrature has only where something is wrong
+_STEEP = 100.0  # factor by which log φ grows from 10 to 20, beyond any kernel in use
 
 
 def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: int = 0) -> Any:
@@ -39,7 +46,26 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
     if isinstance(attention, AbstractHeads) or isinstance(task, FeatureSLR):
         check_problem(task, attention, known=True)
         return heads_minimum(task, attention, seed)
-    return population_minima([task], attention, seed)[0]
+    (found,) = population_minima([task], attention, seed)
+    _warn_of_error(found)
+    return found
+
+
+def _warn_of_error(found: Minimum) -> None:
+    """Where quadrature fails, with a guess at the reason."""
+    attention: Any = found.attention
+    if found.risk.kind is not ErrorKind.BOUND or not found.risk.error > _LARGE_ERROR:
+        return
+    if found.result is Result.WEIGHTS_VANISH:  # the error is the distance to a lower bound
+        return
+    why = "it is too steep, or has a kink that its features do not name"
+    if isinstance(attention, Kernel) and not attention.knows_length:
+        near, far = (float(attention.log_phi(jnp.asarray(score))) for score in (10.0, 20.0))
+        if far > _STEEP * near > 0:
+            why = "its log_phi grows like an exponential: is it φ, whose logarithm is wanted?"
+    warnings.warn(
+        f"the risk of {attention.name} is {found.risk}: {why}", RuntimeWarning, stacklevel=3
+    )
 
 
 def population_minima(
@@ -67,6 +93,22 @@ def population_minima(
         raise refuse("tasks", repr(tasks), "a list of tasks")
     for task in tasks:
         check_problem(task, attention, one_head=True, known=True)
+    if attention.knows_length:
+        return [_length_minimum(task, attention, seed) for task in tasks]
     if attention.free_bias or attention.bias != 0.0:
         return biased_minima(tasks, attention, seed)
     return search_minima(tasks, attention, seed)
+
+
+def _length_minimum(task: AbstractTask, attention: AbstractAttention, seed: int) -> Minimum:
+    """Of an attention that knows the length: among sequences of one length it is another attention."""
+    if len(task.length.lengths) > 1:
+        return search_minima([task], attention, seed)[0]
+    known, stretch = attention.at_length(task.length.longest)
+    (found,) = population_minima([task], known, seed)
+    overlaps = found.overlaps.stretched(1.0 / float(stretch))
+    if not attention.free_bias:
+        return Minimum(found.risk, overlaps, attention, found.result)
+    unbiased, _ = attention.with_bias(0.0).at_length(task.length.longest)
+    bias = (found.bias - float(unbiased.bias)) / float(stretch)
+    return Minimum(found.risk, overlaps, attention.with_bias(bias), found.result)

@@ -43,6 +43,7 @@ from .engines import (
     AbstractEngine,
     NeedleBayesSoftmax,
     NeedleHeads,
+    PerLength,
     PlantedElementwise,
     PlantedKernel,
     SelectedElementwise,
@@ -50,6 +51,7 @@ from .engines import (
     SharpSelectedKernel,
     SobolFields,
     SobolScores,
+    each_length,
 )
 from .engines.heads import score_nodes
 from .engines.selection import light_selection, panel_selection
@@ -72,6 +74,7 @@ _ROUGH_ORDER = 5  # of panels, where an integral takes seconds
 _SEARCHED_RANDOMISATIONS = 4
 SOFTMAX = Softmax()
 _SHARED_SCALE = 1.2
+_MOST_ENGINES = 32  # of an attention that knows the length, one for each length
 MOST_JOINT_HEADS = 3  # of Bayes-softmax, whose grid has a dimension for each
 
 
@@ -148,8 +151,13 @@ def plan(
         if isinstance(task, AbstractWeighted):
             weighted_engine(task, seed)  # which refuses a weight whose mean is not one
         return kind(draw_points(kind, task, attention.keys, seed, randomisations, log2_points))
-    within = Range(scale, noise, scale if slope is None else slope, noise, kinks)
-    return method.with_panels(task, attention, within, order)
+    slope = scale if slope is None else slope
+
+    def build(task: AbstractTask, attention: AbstractAttention, by: float) -> AbstractEngine:
+        within = Range(by * scale, by * noise, by * slope, by * noise, kinks)
+        return method.with_panels(task, attention, within, order)
+
+    return _at_each_length(task, attention, build)
 
 
 def light_plan(
@@ -165,13 +173,30 @@ def light_plan(
 
     For random points there is none, and they are those of `plan`.
     """
-    method, within = find_method(task, attention), Range(scale, noise, slope)
+    method = find_method(task, attention)
     if method is None:
         return plan(task, attention, scale)
-    if not attention.analytic:
-        order = math.ceil(_LIGHT_ORDER * fineness)
-        return method.with_panels(task, attention, within, order)
-    return method.light(task, attention, within, fineness, widened)
+
+    def build(task: AbstractTask, attention: AbstractAttention, by: float) -> AbstractEngine:
+        within = Range(by * scale, by * noise, by * slope)
+        if not attention.analytic:
+            order = math.ceil(_LIGHT_ORDER * fineness)
+            return method.with_panels(task, attention, within, order)
+        return method.light(task, attention, within, fineness, widened)
+
+    return _at_each_length(task, attention, build)
+
+
+def _at_each_length(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    build: Callable[[AbstractTask, AbstractAttention, float], AbstractEngine],
+) -> AbstractEngine:
+    """What `build` makes of task, attention and a factor of its scores; where they depend on the length, for each."""
+    if not attention.knows_length:
+        return build(task, attention, 1.0)
+    parts = each_length(task, attention)
+    return PerLength(tuple(build(alone, own, float(by)) for _, alone, own, by in parts))
 
 
 def kinks_at(attention: AbstractAttention, m_kk: float) -> tuple[float, ...]:
@@ -183,6 +208,10 @@ def kinks_at(attention: AbstractAttention, m_kk: float) -> tuple[float, ...]:
 
 def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
     """The exact method for a task and an attention; `None` where only random points serve."""
+    if attention.knows_length:
+        if len(task.length.lengths) > _MOST_ENGINES:
+            return None
+        attention, _ = attention.at_length(task.length.longest)
     for (task_kind, attention_kind), method in _EXACT.items():
         if isinstance(task, task_kind) and isinstance(attention, attention_kind):
             return method
@@ -211,7 +240,7 @@ def has_exact_heads(task: AbstractTask, attention: AbstractAttention) -> bool:
     if isinstance(attention, BayesSoftmax):
         return attention.keys <= MOST_JOINT_HEADS
     kernel = attention.attention if isinstance(attention, Heads) else attention
-    return isinstance(kernel, AbstractKernel) and kernel.analytic
+    return isinstance(kernel, AbstractKernel) and kernel.analytic and not kernel.knows_length
 
 
 def head_range(
@@ -279,12 +308,13 @@ def steepest(task: AbstractTask, attention: AbstractAttention, aligned: bool) ->
     """The largest slope of scores in the teacher's field that can be integrated, for `k` along `k*` or for any."""
     if not isinstance(task, AbstractSelected):
         return math.inf
+    attention, stretch = attention.at_length(task.length.longest)
     beyond_tables = aligned and (
         isinstance(attention, AbstractKernel)
         or task.sharpness <= SHARPEST
         or math.isinf(task.sharpness)
     )
-    return math.inf if beyond_tables else SHARPEST
+    return math.inf if beyond_tables else SHARPEST / float(stretch)
 
 
 class SearchPlan(NamedTuple):
@@ -322,9 +352,8 @@ def search_plan(
         reaches = (nearest, *(each for each in reaches if each > nearest))
     reach, last = reaches[stage], stage == len(reaches) - 1
     if light and attention.analytic and reach <= method.light_reach:
-        within = Range(reach, 0.0, reach)
         first, second = (
-            method.light(task, attention, within, _SEARCH_FINENESS, widened)
+            light_plan(task, attention, reach, 0.0, reach, _SEARCH_FINENESS, widened)
             for widened in (1.0, _WIDENED)
         )
         return SearchPlan((first, second), 0, reach, last)
@@ -334,7 +363,7 @@ def search_plan(
         plan(task, attention, reach, order=order)
         for order in ((_ROUGH_ORDER, ORDERS[0]) if slow else ORDERS)
     )
-    by_parts = isinstance(coarse, PlantedKernel)
+    by_parts = isinstance(task, AbstractPlanted) and attention.compares_tokens
     return SearchPlan((coarse, fine), 1, reach, last, differentiable=attention.analytic or by_parts)
 
 

@@ -196,6 +196,8 @@ def profiles_at_infinity(
     """
     if not isinstance(task, AbstractSelected) or not isinstance(attention, AbstractKernel):
         return None
+    if attention.knows_length:
+        return None
     if attention.exponential and math.isinf(task.strength) and sign > 0:
         # A constant is negligible unless all scores are negative.
         all_negative = float(task.length.powers(np.log(np.array(0.5)), 0, drop=0))

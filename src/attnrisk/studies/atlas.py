@@ -120,9 +120,15 @@ class Plan(NamedTuple):
 
 
 def exact_attentions(task: str) -> tuple[str, ...]:
-    """Those of the catalogue that have an exact method."""
+    """Those of the catalogue that have an exact method and one formula `φ/Σφ`, or `h`, at all lengths."""
     problem = TASKS[task](1.0, 3)
-    return tuple(name for name in CATALOGUE if is_exact(problem, get_attention(name)))
+    return tuple(
+        name
+        for name in CATALOGUE
+        if is_exact(problem, get_attention(name))
+        and not get_attention(name).knows_length
+        and name != "softpick"
+    )
 
 
 @dataclass(frozen=True)

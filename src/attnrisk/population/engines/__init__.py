@@ -2,6 +2,7 @@
 
 from .base import AbstractEngine, Correlations
 from .heads import NeedleBayesSoftmax, NeedleHeads
+from .per_length import PerLength, each_length
 from .planted import PlantedElementwise, PlantedKernel
 from .selected import SelectedElementwise, SelectedKernel, SharpSelectedKernel
 from .sobol import SobolFields, SobolScores
@@ -11,6 +12,7 @@ __all__ = [
     "Correlations",
     "NeedleBayesSoftmax",
     "NeedleHeads",
+    "PerLength",
     "PlantedElementwise",
     "PlantedKernel",
     "SelectedElementwise",
@@ -18,4 +20,5 @@ __all__ = [
     "SharpSelectedKernel",
     "SobolFields",
     "SobolScores",
+    "each_length",
 ]

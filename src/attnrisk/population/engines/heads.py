@@ -372,6 +372,9 @@ class _Exponential(NamedTuple):
     def log_phi(self, argument: Array) -> Array:
         return argument
 
+    def share(self, argument: Array) -> float:
+        return 1.0
+
 
 _SOFTMAX = _Exponential()
 

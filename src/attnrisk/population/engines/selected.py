@@ -290,10 +290,11 @@ def _attend_soft(
     rows = jnp.broadcast_to(common, (x.size, common.size))
     chi, mass = normal_rule(merge(rows, jnp.clip(teacher, -reach, reach)), order)
     selecting = jnp.exp(jnp.minimum(sharpness * chi - x[:, None], LARGEST_LOG))
-    log_phi = attention.log_phi(attention.bias + m_kk * chi)
-    attending = jnp.exp(jnp.minimum(log_phi - u, LARGEST_LOG))
+    argument = attention.bias + m_kk * chi
+    attending = jnp.exp(jnp.minimum(attention.log_phi(argument) - u, LARGEST_LOG))
     lost = -jnp.expm1(-selecting - attending)
-    found = jnp.sum(mass * selecting * attending * (1.0 - lost), -1)
+    own = attention.share(argument) * attending
+    found = jnp.sum(mass * selecting * own * (1.0 - lost), -1)
     log_kept = log_complement(jnp.sum(mass * lost, -1))
     return jnp.sum(dx * found * task.length.powers(log_kept, 1, drop=0))
 

@@ -45,6 +45,11 @@ COLOURS = {
     "entmax-1.5": "#6a51a3",
     "top-k": "#4a90a4",
     "hardmax": "#555555",
+    "ssmax": "#004488",
+    "sigmoid-logL": "#117733",
+    "softpick": "#44bb99",
+    "clipped-softmax": "#99ddff",
+    "cosine": "#bbcc33",
 }
 
 # Line styles say which family: does an attention compare tokens, and how?

@@ -1,5 +1,7 @@
 """A verdict on any attention: a function of scores to weights is enough."""
 
+from .bridge import from_numpy, from_torch
+from .causes import Causes, Counterfactual, Gaps
 from .compare import Compared, compare
 from .curves import Point
 from .family import normalised, recognise
@@ -9,13 +11,18 @@ from .traits import Traits
 from .verdict import Verdict, judge
 
 __all__ = [
+    "Causes",
     "Compared",
+    "Counterfactual",
+    "Gaps",
     "Point",
     "Row",
     "Standing",
     "Traits",
     "Verdict",
     "compare",
+    "from_numpy",
+    "from_torch",
     "judge",
     "league",
     "normalised",

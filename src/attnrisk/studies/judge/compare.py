@@ -34,9 +34,18 @@ def compare(
     task: str = "spiked",
     progress: Progress | None = None,
 ) -> list[Compared]:
-    """Names of the catalogue, attentions of this package or functions, at each length, shorter ones first.
+    """Compare attentions at several lengths, as they are and with a free bias.
 
-    The signal strength is `nu`, or by default grows with the length: `signal · log L`.
+    Args:
+        attentions: Names of the catalogue, attentions of this package, or functions as for `judge`.
+        lengths: Numbers of tokens.
+        nu: Signal strength, the same at each length.
+        signal: Without `nu`, the signal strength is `signal · log L`.
+        task: `"spiked"` or `"max"`.
+        progress: Called before each attention with its name, how many are done, and of how many.
+
+    Returns:
+        A list of `Compared`, for each attention one entry per length, shorter ones first.
     """
     if not attentions:
         raise refuse("attentions", "nothing", "one attention or more")

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._check import check_double_precision, real
+from ..._check import Refusal, check_double_precision, real
 from ...attention import (
     AbstractAttention,
     AbstractElementwise,
@@ -28,6 +28,7 @@ from ...attention import (
     Kernel,
     get_attention,
 )
+from .bridge import bridged
 from .words import few, reject, untraceable
 
 LIMIT = 60.0  # seconds; most functions are recognised within two
@@ -148,12 +149,18 @@ def _recognised(given: Any, name: str) -> AbstractAttention:
         reason = "it is a class: make one of it" if isinstance(given, type) else "it is no function"
         raise reject(name, reason)
     if isinstance(given, AbstractAttention):
-        check(given, name)
         if given.family == "kernel":
             _check_log_phi(given, name)
+        check(given, name)
         return given
-    for length in _LENGTHS:
-        _check_shape(given, name, length)
+    try:
+        for length in _LENGTHS:
+            _check_shape(given, name, length)
+    except Refusal as refusal:
+        foreign = bridged(given) if isinstance(refusal.__cause__, Exception) else None
+        if foreign is None:
+            raise
+        given = foreign
     function = _clipped(given)
     check(function, name)
     return function.kernel if isinstance(function, Normalised) else _family_of(function)
@@ -161,8 +168,13 @@ def _recognised(given: Any, name: str) -> AbstractAttention:
 
 def overflows(given: Any) -> bool:
     """Whether a function of the user's is not a number for large scores, which are clipped then."""
-    is_ours = isinstance(given, str | AbstractAttention)
-    return not is_ours and _clipped(given) is not given
+    if isinstance(given, str | AbstractAttention):
+        return False
+    try:
+        jax.eval_shape(given, jax.ShapeDtypeStruct((2,), np.float64))
+    except Exception:  # it is called through a bridge
+        given = bridged(given)
+    return _clipped(given) is not given
 
 
 @dataclass(frozen=True)
@@ -267,9 +279,14 @@ def check_masked(function: Callable[..., Any], name: str) -> None:
 def _check_log_phi(given: Any, name: str) -> None:
     """Of a kernel, which hides a `log φ` that is not a number by giving no weight."""
     scores = np.linspace(-_LARGE, _LARGE, 601)
-    wrong = np.isnan(np.asarray(jax.jit(given.log_phi)(scores)))
+    known, _ = given.at_length(float(_LENGTHS[-1]))
+    wrong = np.isnan(np.asarray(jax.jit(known.log_phi)(scores)))
     if wrong.any():
         raise reject(name, f"its log φ is nan at the score {scores[np.argmax(wrong)]:g}")
+    near, far = (float(known.log_phi(jnp.asarray(score))) for score in (10.0, 20.0))
+    if far > 100.0 * near > 0:
+        reason = "its log φ grows like an exponential: it seems to be φ, whose logarithm is wanted"
+        raise reject(name, reason)
 
 
 def _checked_values(function: _Function, name: str, scores: np.ndarray) -> np.ndarray:
@@ -355,7 +372,10 @@ def _kernel_of(function: _Function) -> RecognisedKernel | None:
     if constant < -_SAME:
         return None
     base = jnp.asarray(rungs[nearest])
-    bends = kinks(jax.vmap(lambda score: function(jnp.stack([score, base]))[0]))
+    weight = jax.vmap(lambda score: function(jnp.stack([score, base]))[0])
+    # Beside a base that is far above, where it begins may be too small a jump to be seen.
+    begins = kinks(lambda score: jnp.where(weight(score) > 0, 1.0, 0.0))
+    bends = sorted({*kinks(weight), *begins})
     return RecognisedKernel(
         function=function,
         lowest=float(rungs[0]),

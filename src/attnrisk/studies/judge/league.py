@@ -46,9 +46,17 @@ def league(
     ask: Ask | None = None,
     heads: bool = False,
 ) -> list[Standing]:
-    """The attentions of the catalogue, the smallest gap with a free bias first, then the smallest without.
+    """Rank attentions of the catalogue by their mean gap to the Bayes risk.
 
-    `ask` computes the risks, by default in threads; with `heads`, also those of two heads on flipped needles.
+    Args:
+        names: Names of the catalogue.
+        progress: Called with what is done, how much, and of how much.
+        places: The tasks, as questions of type `Bayes`.
+        ask: Computes the answers to questions; by default in threads of this process.
+        heads: Whether to add the gap as two heads on flipped needles, where that is found.
+
+    Returns:
+        A list of `Standing`, the smallest gap with a free bias first, then the smallest without.
     """
     try:
         names = list(dict.fromkeys(one_of("names", name, CATALOGUE) for name in names))

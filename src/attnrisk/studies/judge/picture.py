@@ -1,6 +1,7 @@
 """The verdict as a picture: the grid, the haystacks and the learning curves."""
 
 from collections.abc import Sequence
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ..figures.style import COLOURS, GREY, INK, RESOLUTION, context, set_ticks
+from .compare import Compared
 from .curves import ALPHAS, Point
 from .tasks import WORKBENCH, Row
 from .verdict import Verdict
@@ -16,6 +18,7 @@ from .verdict import Verdict
 STEM = "verdict"
 
 _MINE = "#7a3fb0"  # of no attention of the catalogue
+_OTHERS = (_MINE, "#d4a017", "#2a9d8f", "#b5179e")  # of a user's attentions side by side
 _RISKS = (-0.02, 1.05)
 
 
@@ -44,6 +47,37 @@ def plot(verdict: Verdict) -> Figure:
     _draw_curves(panels[3], verdict.curves or (), verdict.name)
     figure.legend(handles=_legend(verdict), loc="outside lower center", ncols=6)
     return figure
+
+
+def draw_comparison(found: Sequence[tuple[str, Compared]], task: str, out: Path) -> None:
+    """Write risks against the number of tokens, solid as the attentions are and dotted with a free bias."""
+    with context():
+        figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+        axes = figure.subplots()
+        names = list(dict.fromkeys(name for name, _ in found))
+        own = iter(_OTHERS)
+        for name in names:
+            rows = [each for known, each in found if known == name]
+            colour = COLOURS[name] if name in COLOURS else next(own, _MINE)
+            lengths = [int(each.plain.length) for each in rows]
+            for kind, style in (("plain", "solid"), ("biased", "dotted")):
+                points = [getattr(each, kind) for each in rows]
+                label = name if kind == "plain" else None
+                risks = [float(point.risk) for point in points]
+                axes.plot(lengths, risks, color=colour, linestyle=style, linewidth=1.5, label=label)
+                for length, point in zip(lengths, points, strict=True):
+                    axes.add_line(_dot(length, float(point.risk), colour, point.attained))
+        first = [each.plain for known, each in found if known == names[0]]
+        lengths, bayes = [int(row.length) for row in first], [float(row.bayes) for row in first]
+        axes.plot(lengths, bayes, color=INK, linewidth=0.9, label="Bayes", zorder=1)
+        signals = {row.nu / log(int(row.length)) for row in first if int(row.length) > 1}
+        fixed = len({row.nu for row in first}) == 1
+        signal = f"{first[0].nu:g}" if fixed else rf"{min(signals):.3g}\,\log L"
+        axes.set(xlabel="tokens $L$", ylabel="least risk", xscale="log", ylim=_RISKS)
+        axes.set_title(rf"{task} task, $\nu = {signal}$; dotted: with a free bias")
+        figure.legend(loc="outside lower center", ncols=4)
+        metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(out.suffix)
+        figure.savefig(out, dpi=RESOLUTION, metadata=metadata)
 
 
 def _draw_grid(axes: Axes, rows: Sequence[Row]) -> None:

@@ -14,6 +14,7 @@ _DEGREES = {1.0: "linear", 2.0: "quadratic", 3.0: "cubic"}
 
 # Scores from which growth is measured, over two doublings: within the range of exponentials, and of their ratios.
 _FAR, _NEAR = 60.0, 8.0
+_TOKENS = 10.0  # among which an attention that knows the length is looked at
 _SUM = 1e-9  # by which the weights of a sequence may miss one
 _SATURATED = 0.05  # a smaller gain of log φ from a doubling is that of a function with a bound
 _LEAST_DEGREE = 0.1  # of a power that is none
@@ -48,9 +49,11 @@ class Traits(NamedTuple):
 
 def traits(attention: Any) -> Traits:
     """Measured on random scores."""
-    is_kernel = attention.family == "kernel"
-    constant = attention.constant if is_kernel else 0.0
-    normalised = is_kernel or _sums_to_one(attention)
+    known, _ = attention.at_length(_TOKENS)
+    constant, normalised = 0.0, attention.family != "kernel" and _sums_to_one(attention)
+    if attention.family == "kernel":
+        probes = jnp.asarray(np.linspace(-_NEAR, _NEAR, 9))
+        constant, normalised = known.constant, bool(np.all(np.asarray(known.share(probes)) == 1.0))
     return Traits(attention.family, normalised, constant, _growth(attention), _slope(attention))
 
 
@@ -81,9 +84,10 @@ def _growth(attention: AbstractAttention) -> str:
 def _one_sided(attention: Any, side: float) -> np.ndarray:
     """The logarithm of a weight, relative to that of a small score, at a large one, and at twice and four times it."""
     far = side * np.array([1.0, 2.0, 4.0])
+    known, stretch = attention.at_length(_TOKENS)
     with np.errstate(divide="ignore", invalid="ignore"):  # weights that vanish
         if attention.family == "kernel":
-            return np.asarray(jax.jit(attention.log_phi)(jnp.asarray(_FAR * far)))
+            return np.asarray(jax.jit(known.log_phi)(jnp.asarray(stretch * _FAR * far)))
         if attention.family == "element-wise":
             return np.log(np.abs(call(attention, _FAR * far[:, None])[:, 0]))
         beside = side * np.ones(3)

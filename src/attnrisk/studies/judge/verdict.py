@@ -15,8 +15,10 @@ from ...flow import Basins, basins
 from ...population import elementwise_floor
 from ...population.plan import is_exact
 from ..execute import Progress, in_threads
+from .bridge import Foreign
+from .causes import Causes, Counterfactual, Gaps, find_causes
 from .curves import REFERENCES, Point, curve
-from .family import LIMIT, attention_name, overflows, recognise
+from .family import LIMIT, Clipped, attention_name, overflows, recognise
 from .paragraph import paragraph, survival
 from .tasks import (
     FIXED,
@@ -47,6 +49,11 @@ _OBSTACLES = {
     "costs less and is as good, and the empirical risk has no minimum.",
 }
 _NO_GRADIENT = ("flat", "undefined", "missing")
+_FOREIGN = {
+    "numpy": "It was called through NumPy as it is: its gradients are central differences, so that what is learned is "
+    "approximate.",
+    "torch": "It was called through PyTorch as it is, values and gradients: approximate in single precision.",
+}
 _CUT = "It is not a number for large scores, of size 300 and more, which were cut there."
 
 
@@ -55,26 +62,26 @@ class Verdict:
     """What `judge` found.
 
     `gap` is the mean over `rows` of what the attention loses to Bayes with infinite data, as it is; `gap_with_bias` is
-    the same with a free bias, over `biased_rows`, and the fair number to compare attentions by. `haystacks` and
-    `biased_haystacks` are longer and longer sequences whose signal grows with them (`ν = 4 log L`); `fixed` and
-    `varied` have ten tokens, always or on average. `floors` are what no element-wise attention can beat, on `fixed` and
-    in the last haystack. `curves` are learning curves, also those of softmax and linear, and `flow` tells where
-    gradient flow goes from small starts; each is `None` where the attention allows no answer, and `notes` say why.
+    the same with a free bias, over `biased_rows`, and the fair number to compare attentions by; of a quick verdict
+    there is neither. `haystacks` and `biased_haystacks` are longer and longer sequences whose signal grows with them
+    (`ν = 4 log L`); `fixed` and `varied` have ten tokens, always or on average. `floors` are what no element-wise
+    attention can beat, on `fixed` and in the last haystack. `causes` are the changes that were tried, and what the
+    attention lacks. `curves` are learning curves, also those of softmax and linear, and `flow` tells where gradient
+    flow goes from small starts; each is `None` where the attention allows no answer, and `notes` say why.
     """
 
     name: str
     traits: Traits
     gap: Estimate
     rows: tuple[Row, ...]
-    gap_with_bias: Estimate
+    gap_with_bias: Estimate | None
     biased_rows: tuple[Row, ...]
     haystacks: tuple[Row, ...]
     biased_haystacks: tuple[Row, ...]
     fixed: Row
-    biased_fixed: Row
     varied: Row
-    biased_varied: Row
     floors: tuple[float, float]
+    causes: Causes
     curves: tuple[Point, ...] | None
     flow: Basins | None
     notes: tuple[str, ...]
@@ -100,21 +107,30 @@ class Verdict:
         return self.floors[0] - float(self.fixed.bayes)
 
     @property
-    def worth_of_bias(self) -> Estimate:
+    def worth_of_bias(self) -> Estimate | None:
         """What a free bias recovers of the mean gap to Bayes."""
-        return self.gap - self.gap_with_bias
+        return None if self.gap_with_bias is None else self.gap - self.gap_with_bias
 
     @property
     def survival(self) -> str:
         """By what the needle is found in a long haystack, with the best bias (section 12)."""
-        return survival(self.biased_haystacks)
+        return survival(self.biased_haystacks or self.haystacks)
 
     @property
     def paragraph(self) -> str:
         """What this attention lacks, in words and numbers."""
-        gaps, fixed = (self.gap, self.gap_with_bias), (self.fixed, self.biased_fixed)
-        longest, cost = self.biased_haystacks[-1], self.biased_varied.gap - self.biased_fixed.gap
-        return paragraph(self.traits, gaps, fixed, longest, self.survival, self.floors, cost)
+        longest = (self.biased_haystacks or self.haystacks)[-1]
+        return paragraph(self.gap, self.gaps, self.lacks, longest, self.floors[1])
+
+    @property
+    def gaps(self) -> Gaps:
+        """What it loses on the tasks of the counterfactuals."""
+        return Gaps(*(float(row.gap) for row in (self.fixed, self.varied, self.haystacks[1])))
+
+    @property
+    def lacks(self) -> tuple[Counterfactual, ...]:
+        """The changes that recover what it loses, as far as that matters."""
+        return self.causes.lacks
 
 
 def judge(
@@ -123,16 +139,28 @@ def judge(
     progress: Progress | None = None,
     limit: float = LIMIT,
     show: Callable[[Verdict], None] | None = None,
+    quick: bool = False,
 ) -> Verdict:
-    """The verdict on an attention: a name of the catalogue, one of this package's, or a function of `L` scores that
-    returns `L` weights, written with `jax.numpy`.
+    """Evaluate an attention: its gap to the Bayes risk, what it lacks, and what it learns.
 
-    Takes most of a minute; `progress` is told of each part done, and `show` is given the verdict as soon as its exact
-    rows are there, without learning curves and gradient flow. A function that has not answered its first calls after
-    `limit` seconds is refused. What it prints goes to standard error.
+    What the function prints goes to standard error.
+
+    Args:
+        attention: A name of the catalogue, an attention of this package, or a function of `L` scores that returns `L`
+            weights, written with `jax.numpy`, NumPy or PyTorch.
+        name: What to call it; by default its own name.
+        progress: Called after each part with its name, the number of parts done and the number of all parts.
+        limit: Seconds within which the function must answer its first calls.
+        show: Called with the verdict as soon as its exact tables are there, without learning curves and flow.
+        quick: Whether to compute the exact tables only, up to a thousand tokens; a free bias is then tried only as a
+            counterfactual.
+
+    Returns:
+        A `Verdict`: `gap` is the mean gap to the Bayes risk, `lacks` the changes that would recover it, `rows`,
+        `haystacks`, `fixed` and `varied` the exact tables, `curves` and `flow` what is learned.
     """
     with redirect_stdout(sys.stderr):
-        return _judge(attention, name or attention_name(attention), progress, limit, show)
+        return _judge(attention, name or attention_name(attention), progress, limit, show, quick)
 
 
 def _judge(
@@ -141,10 +169,11 @@ def _judge(
     progress: Progress | None,
     limit: float,
     show: Callable[[Verdict], None] | None,
+    quick: bool,
 ) -> Verdict:
     student = recognise(attention, given, limit)
     label, found = _told_apart(given, student), traits(student)
-    deep = haystacks(student)
+    deep = haystacks(student)[: 2 if quick else None]
     planted = [*(each for each in GRID if each.task == "spiked"), FIXED, VARIED, *deep]
     selected = [each for each in GRID if each.task == "max"]
     exact: dict[str, Callable[[], Any]] = {
@@ -152,12 +181,14 @@ def _judge(
         "max task": partial(answer, student, selected),
     }
     tunable = has_tunable_bias(student) and is_exact(_FIXED, student)
-    if tunable:
+    if tunable and not quick:
         biased = student.with_free_bias()
         exact["spiked task, free bias"] = partial(answer, biased, planted)
         exact["max task, free bias"] = partial(answer, biased, selected)
-    later: dict[str, Callable[[], Any]] = {"gradient flow": partial(_flow, student, found)}
-    learners = {**REFERENCES, label: student} if found.slope == "fine" else {}
+    later: dict[str, Callable[[], Any]] = {}
+    if not quick:
+        later["gradient flow"] = partial(_flow, student, found)
+    learners = {**REFERENCES, label: student} if found.slope == "fine" and not quick else {}
     later |= {f"learning, {key}": partial(curve, _TASK, it, key) for key, it in learners.items()}
     done: dict[str, Any] = {}
 
@@ -165,36 +196,45 @@ def _judge(
         for part, answered in in_threads(jobs.items()):
             done[part] = answered
             if progress is not None:
-                progress(part, len(done), len(exact) + len(later))
+                progress(part, len(done), len(exact) + 1 + len(later))
 
     work(exact)
     rows = biased_rows = done["spiked task"] | done["max task"]
-    if tunable:
+    if tunable and not quick:
         biased_rows = done["spiked task, free bias"] | done["max task, free bias"]
+    gaps = [
+        Gaps(*(float(known[place].gap) for place in (FIXED, VARIED, deep[1])))
+        for known in ((rows, biased_rows) if tunable and not quick else (rows,))
+    ]
+    work({"counterfactuals": partial(find_causes, student, *gaps)})
     verdict = Verdict(
         name=label,
         traits=found,
         gap=mean_gap([rows[place] for place in GRID]),
         rows=tuple(rows[place] for place in GRID),
-        gap_with_bias=mean_gap([biased_rows[place] for place in GRID]),
-        biased_rows=tuple(biased_rows[place] for place in GRID),
+        gap_with_bias=None if quick else mean_gap([biased_rows[place] for place in GRID]),
+        biased_rows=tuple(biased_rows[place] for place in GRID if not quick),
         haystacks=tuple(rows[place] for place in deep),
-        biased_haystacks=tuple(biased_rows[place] for place in deep),
+        biased_haystacks=tuple(biased_rows[place] for place in deep if not quick),
         fixed=rows[FIXED],
-        biased_fixed=biased_rows[FIXED],
         varied=rows[VARIED],
-        biased_varied=biased_rows[VARIED],
         floors=(float(elementwise_floor(_FIXED)), float(elementwise_floor(deep[-1].problem))),
+        causes=done["counterfactuals"],
         curves=None,
         flow=None,
-        notes=_notes(student, found, overflows(attention))
-        + (_NO_BIAS,) * (has_tunable_bias(student) and not tunable),
+        notes=_foreign_notes(student)
+        + (
+            (_CUT,) * overflows(attention)
+            if quick
+            else _notes(student, found, overflows(attention))
+            + (_NO_BIAS,) * (has_tunable_bias(student) and not tunable)
+        ),
     )
     if show is not None:
         show(verdict)
     work(later)
     curves = [point for key in learners for point in done[f"learning, {key}"]]
-    return replace(verdict, curves=tuple(curves) or None, flow=done["gradient flow"])
+    return replace(verdict, curves=tuple(curves) or None, flow=done.get("gradient flow"))
 
 
 def _told_apart(name: str, attention: AbstractAttention) -> str:
@@ -211,6 +251,15 @@ def _notes(attention: AbstractAttention, found: Traits, cut: bool) -> tuple[str,
     if found.slope not in _NO_GRADIENT and not is_exact(_TASK, attention):
         notes.append(_NO_FLOW)
     return (*notes, *[_CUT] * cut)
+
+
+def _foreign_notes(student: Any) -> tuple[str, ...]:
+    """That a function is called through a bridge, if it is."""
+    function = getattr(student, "function", None)
+    function = (
+        getattr(function, "function", function) if isinstance(function, Clipped) else function
+    )
+    return (_FOREIGN[function.library],) if isinstance(function, Foreign) else ()
 
 
 def _flow(attention: AbstractAttention, found: Traits) -> Basins | None:

@@ -6,8 +6,10 @@ from ..._check import Refusal, refuse
 
 EXAMPLE = """\
 import jax.numpy as jnp
+
 def my_attention(scores):
-    weights = jnp.exp(scores - jnp.max(scores)); return weights / jnp.sum(weights)"""
+    weights = jnp.exp(scores - jnp.max(scores))
+    return weights / jnp.sum(weights)"""
 
 _ALLOWED = "a function of an array of L scores that returns an array of L weights, written with jax.numpy, such as"
 

@@ -1,0 +1,156 @@
+"""`attnrisk compare` and `attnrisk needs`: attentions side by side, with infinite data and with finite."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from .._check import refuse
+from . import options, render, sheets
+from .command import JUDGE, LEARN, command
+from .judge import load_function, rows_fields
+
+
+def _signal(word: str) -> float:
+    """`4logL` is 4."""
+    from .._check import real
+
+    factor, found, rest = word.partition("logL")
+    if not found or rest:
+        raise refuse("signal", repr(word), "a factor and logL, such as 4logL")
+    return float(real("signal", factor or "1", minimum=0.0))
+
+
+def _lengths(word: str) -> list[int]:
+    from .._check import whole
+
+    try:
+        lengths = [int(each) for each in word.split(",")]
+    except ValueError:
+        raise refuse("length", repr(word), "numbers of tokens, such as 10,1000") from None
+    return [whole("length", each) for each in lengths]
+
+
+def _picture(word: str) -> Path:
+    path = options.writable_file(word)
+    if path.suffix not in (".svg", ".png", ".pdf"):
+        raise refuse("out", repr(word), "a file that ends in .svg, .png or .pdf")
+    return path
+
+
+@command(
+    JUDGE,
+    "the comparison",
+    options.argument(
+        "attentions",
+        "Names that `attnrisk attentions` lists, or MODULE:FUNCTION as for judge.",
+        "NAME...",
+        read=list,
+        kind=list[str],
+    ),
+    options.choice("task", "As for population.", ("spiked", "max"), "spiked"),
+    options.option("length", "Tokens, several lengths.", "10,1000,100000", "L,L,...", _lengths),
+    options.option("signal", "ν grows with the length: a factor and logL.", "4logL", read=_signal),
+    options.number("nu", "Instead: the same ν ≥ 0 at every length.", None, minimum=0.0),
+    options.option(
+        "out", "Draw a picture, and write it to this file.", None, "FILE.svg|png|pdf", _picture
+    ),
+)
+def compare(args: Any) -> render.Shown:
+    """Attentions side by side at several lengths, each as it is and with a free bias.
+
+    Example: attnrisk compare softmax softplus relu --length 10,1000,100000 --signal 4logL
+    """
+    from ..studies import judge as judging
+
+    with redirect_stdout(sys.stderr):
+        students = [load_function("attention", word) for word in args.attentions]
+        found = judging.compare(
+            *students,
+            lengths=args.length,
+            nu=args.nu,
+            signal=args.signal,
+            task=args.task,
+            progress=args.progress,
+        )
+    per_attention = len(found) // len(students)
+    names = [args.attentions[at // per_attention] for at in range(len(found))]
+    fields = [
+        {"attention": name, **rows_fields([each.plain], [each.biased])[0]}
+        | {"length": int(each.plain.length)}
+        for name, each in zip(names, found, strict=True)
+    ]
+    rows = sorted(zip(names, found, strict=True), key=lambda pair: int(pair[1].plain.length))
+    cells = [
+        (
+            each.plain.length,
+            f"{each.plain.nu:.4g}",
+            name,
+            render.with_error(each.plain.risk, sheets.DIGITS) + " *" * (not each.plain.attained),
+            render.significant(each.plain.gap, sheets.DIGITS),
+            render.significant(each.biased.gap, sheets.DIGITS) + " *" * (not each.biased.attained),
+        )
+        for name, each in rows
+    ]
+    notes = []
+    for column, those in (
+        ("risk", [each.plain for each in found]),
+        ("gap, free bias", [each.biased for each in found]),
+    ):
+        notes += sheets.limit_notes(column, those)
+    columns = "L", "ν", "attention", "risk", "gap to Bayes", "gap, free bias"
+    title = f"Least risk with infinite data, {args.task} task"
+    files = []
+    if args.out is not None:
+        from ..studies.judge.picture import draw_comparison
+
+        draw_comparison(list(zip(names, found, strict=True)), args.task, args.out)
+        files = [str(args.out)]
+    parts = [render.table(title, columns, cells, notes), *files]
+    return render.Shown({"rows": fields, "files": files}, parts)
+
+
+@command(
+    LEARN,
+    "how much data is needed",
+    options.argument("name", "A name that `attnrisk attentions` lists.", "NAME"),
+    options.number("risk", "The test risk to reach.", None, above=0.0),
+    options.option("attention", "Or: the attention to overtake.", None, "NAME"),
+    options.task(spread=False),
+)
+def needs(args: Any) -> render.Shown:
+    """The α = N/D from which the tuned test risk is below a value, or below that of another attention.
+
+    Example: attnrisk needs softmax --risk 0.5, or: attnrisk needs softmax --attention linear
+    """
+    from ..attention import get_attention
+    from ..learning import needed_data
+
+    if (args.risk is None) == (args.attention is None):
+        said = "nothing" if args.risk is None else "both"
+        raise refuse("risk", said, "one of --risk and --attention")
+    other = None if args.attention is None else get_attention(args.attention)
+    found = needed_data(args.task, get_attention(args.name), args.risk, other)
+    goal = f"below {args.attention}" if other is not None else f"to a risk of {args.risk:g}"
+    alpha = None if found.alpha is None else render.with_error(found.alpha, 3)
+    limit = "its risk less that of the other" if other is not None else "its risk less the goal"
+    rows = {
+        "α": alpha or "—",
+        "answer": found.reason,
+        f"{limit}, α → ∞": render.significant(found.limit, 6),
+        "warning": None if found.converged else f"{render.UNCONVERGED} on the way",
+    }
+    fields = {
+        "attention": args.name,
+        "other": args.attention,
+        "risk": args.risk,
+        "alpha": None if found.alpha is None else float(found.alpha),
+        "alpha_error": None if found.alpha is None else float(found.alpha.error),
+        "limit": float(found.limit),
+        "result": found.reason,
+        "converged": found.converged,
+    }
+    title = f"Data that {args.name} needs to get {goal}, {render.task_words(args.task)}"
+    return render.Shown(fields, [render.facts(title, rows)])

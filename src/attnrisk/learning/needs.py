@@ -1,0 +1,139 @@
+"""How much data an attention needs: the `α` from which its tuned test risk is below a value, or that of another."""
+
+import math
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+
+from .._check import real, refuse, whole
+from .._results import ErrorKind, Estimate
+from ..attention import AbstractAttention
+from ..population import population_minimum
+from ..tasks import AbstractTask
+from .asymptotics import Ridge
+from .scope import learnable, learner
+from .tuning import tuned_erm_asymptotics
+
+LEAST, MOST = 2.0**-3, 2.0**7  # the α searched
+_LOG2_POINTS = 7  # errors of about 0.01
+_WIDTH = 0.05  # relative, of the bracket in which the search ends
+_MOST_HALVINGS = 8
+
+
+class Needs(eqx.Module):
+    """The `α` from which a risk is reached, or another attention overtaken; `None` where that does not happen.
+
+    `limit` is what the risk, or its difference to the other, tends to with infinite data. The error covers the bracket
+    that the search ended with and the errors of the risks at its ends, by their slope. `converged` unless a risk on the
+    way was not that of a fixed point.
+    """
+
+    recorded: ClassVar[tuple[str, ...]] = ("alpha", "limit", "reason", "converged")
+    alpha: Estimate | None
+    limit: Estimate
+    reason: str = eqx.field(static=True)
+    converged: bool = eqx.field(static=True)
+
+
+class Sample(NamedTuple):
+    """What is to become negative, at one `α`."""
+
+    value: Estimate
+    converged: bool
+
+
+def needed_data(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    risk: float | None = None,
+    other: AbstractAttention | None = None,
+    seed: int = 0,
+    log2_points: int = _LOG2_POINTS,
+) -> Needs:
+    """Find the `α = N/D` at which the test risk with tuned ridges falls to a value, or below that of another attention.
+
+    By bisection in `log α` between 1/8 and 128; takes minutes.
+
+    Args:
+        task: The task.
+        attention: The attention that learns.
+        risk: The test risk to reach.
+        other: Instead of `risk`, the attention to overtake.
+        seed: Seed of the random points.
+        log2_points: Logarithm of the number of random points, base 2.
+
+    Returns:
+        A `Needs`: `alpha` with its error, or `None` where the risk is never reached, for the `reason` given.
+    """
+    if (risk is None) == (other is None):
+        raise refuse("risk", "both" if risk is not None else "nothing", "one of risk and other")
+    learnable(task)
+    whole("log2_points", log2_points, 1, 24)
+    given = [each for each in (attention, other) if each is not None]
+    rivals = [learner(each).with_free_bias(False) for each in given]  # a bias is not learned
+    ends = [population_minimum(task, each).risk for each in rivals]
+    ridges: dict[int, Ridge | None] = {}
+
+    def learn(at: int, alpha: float) -> Sample:
+        found = tuned_erm_asymptotics(
+            task, rivals[at], alpha, seed, log2_points, start=ridges.get(at)
+        )
+        ridges[at] = found.ridge if found.converged else None
+        return Sample(found.test_risk, found.converged)
+
+    if other is None:
+        target = float(real("risk", risk, above=0.0))
+        return crossing(
+            lambda alpha: Sample((one := learn(0, alpha)).value - target, one.converged),
+            ends[0] - target,
+        )
+
+    def difference(alpha: float) -> Sample:
+        own, its = learn(0, alpha), learn(1, alpha)
+        return Sample(own.value - its.value, own.converged and its.converged)
+
+    kinds = {each.kind for each in ends}
+    kind = ErrorKind.STANDARD if len(kinds) > 1 else kinds.pop()
+    return crossing(difference, ends[0].as_kind(kind) - ends[1].as_kind(kind))
+
+
+def crossing(value: Callable[[float], Sample], limit: Estimate) -> Needs:
+    """Where a value that tends to `limit` becomes negative for good, as far as powers of two show."""
+    if float(limit) >= 0:
+        return Needs(None, limit, "never: not even infinite data suffice", True)
+    seen: dict[float, Sample] = {}
+
+    def at(alpha: float) -> Sample:
+        if alpha not in seen:
+            seen[alpha] = value(alpha)
+        return seen[alpha]
+
+    def sound() -> bool:
+        return all(each.converged for each in seen.values())
+
+    # From α = 1 towards where the value changes its sign.
+    high = 1.0
+    while float(at(high).value) >= 0 and high < MOST:
+        high *= 2.0
+    if float(at(high).value) >= 0:
+        return Needs(None, limit, f"not up to α = {MOST:g}, though with infinite data", sound())
+    low = high / 2.0
+    while float(at(low).value) < 0 and low > LEAST:
+        high, low = low, low / 2.0
+    if float(at(low).value) < 0:
+        bound = Estimate(low / 2.0, low / 2.0, ErrorKind.BOUND)
+        return Needs(bound, limit, f"at any α down to {LEAST:g} and perhaps below", sound())
+    for _ in range(_MOST_HALVINGS):
+        if high / low <= 1.0 + _WIDTH:
+            break
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if float(at(middle).value) < 0 else (middle, high)
+    above, below = at(low).value, at(high).value
+    span = math.log(high / low)
+    fall = float(above) - float(below)
+    share = float(above) / fall
+    alpha = low * math.exp(share * span)
+    noise = max(float(above.error), float(below.error)) / fall * span  # in log α
+    error = alpha * min(math.hypot(span / 2.0, noise), math.log(MOST / LEAST))
+    return Needs(Estimate(alpha, error, ErrorKind.STANDARD), limit, "reached", sound())

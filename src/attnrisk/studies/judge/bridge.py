@@ -1,0 +1,124 @@
+"""Functions written with NumPy or PyTorch, called from JAX as they are."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._check import function as checked_function
+from ..._check import refuse
+
+_STEP = 1e-6  # of central differences, where a function has no gradient
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A function of one sequence of scores that JAX cannot follow; its values and its Jacobian come from callbacks."""
+
+    function: Callable[[Any], Any]
+    library: str
+
+    def __call__(self, scores: Float[Array, " L"]) -> Float[Array, " L"]:
+        return _call(self, scores)
+
+    def values(self, scores: np.ndarray) -> np.ndarray:
+        """The weights of each sequence along the last axis."""
+        rows = np.asarray(scores, float).reshape(-1, np.shape(scores)[-1])
+        return np.array([self._weights(row) for row in rows]).reshape(np.shape(scores))
+
+    def jacobians(self, scores: np.ndarray) -> np.ndarray:
+        """Their derivatives: PyTorch's own, and central differences for NumPy."""
+        shape = np.shape(scores)
+        rows = np.asarray(scores, float).reshape(-1, shape[-1])
+        return np.array([self._jacobian(row) for row in rows]).reshape(*shape, shape[-1])
+
+    def _weights(self, row: np.ndarray) -> np.ndarray:
+        if self.library == "numpy":
+            return np.asarray(self.function(row.copy()), float)
+        torch: Any = import_module("torch")
+        with torch.no_grad():
+            return self.function(torch.tensor(row, dtype=torch.float64)).double().numpy()
+
+    def _jacobian(self, row: np.ndarray) -> np.ndarray:
+        if self.library == "numpy":
+            steps = _STEP * np.eye(row.size)
+            return np.stack(
+                [
+                    (self._weights(row + step) - self._weights(row - step)) / (2 * _STEP)
+                    for step in steps
+                ],
+                -1,
+            )
+        torch: Any = import_module("torch")
+        found = torch.autograd.functional.jacobian(
+            self.function, torch.tensor(row, dtype=torch.float64)
+        )
+        return found.double().numpy()
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _call(foreign: Foreign, scores: Array) -> Array:
+    shape = jax.ShapeDtypeStruct(scores.shape, scores.dtype)
+    return jax.pure_callback(foreign.values, shape, scores, vmap_method="broadcast_all")
+
+
+@_call.defjvp
+def _(foreign: Foreign, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    (scores,), (tangent,) = primals, tangents
+    shape = jax.ShapeDtypeStruct((*scores.shape, scores.shape[-1]), scores.dtype)
+    slopes = jax.pure_callback(foreign.jacobians, shape, scores, vmap_method="broadcast_all")
+    return _call(foreign, scores), jnp.einsum("ij,j->i", slopes, tangent)
+
+
+def from_torch(function: Callable[[Any], Any]) -> Foreign:
+    """Call a PyTorch function from JAX, values and gradients, one sequence at a time.
+
+    Args:
+        function: Maps a tensor of `L` scores to a tensor of `L` weights.
+
+    Returns:
+        The same as a function of JAX arrays, which `judge` takes.
+    """
+    checked_function("function", function)
+    try:
+        import_module("torch")
+    except ImportError:
+        raise refuse(
+            "function", "(for PyTorch)", "one in jax.numpy where torch is missing"
+        ) from None
+    return Foreign(function, "torch")
+
+
+def from_numpy(function: Callable[[Any], Any]) -> Foreign:
+    """Call a NumPy function from JAX; its gradients are central differences.
+
+    Args:
+        function: Maps an array of `L` scores to an array of `L` weights.
+
+    Returns:
+        The same as a function of JAX arrays, which `judge` takes.
+    """
+    return Foreign(checked_function("function", function), "numpy")
+
+
+def bridged(function: Callable[[Any], Any]) -> Foreign | None:
+    """The function, if it takes a NumPy array, or a tensor where torch is installed, and returns as many weights."""
+    libraries = ["numpy"]
+    if "torch" in sys.modules or "torch" in getattr(function, "__globals__", {}):
+        libraries.insert(0, "torch")
+    for library in libraries:
+        foreign = Foreign(function, library)
+        try:
+            found = [foreign.values(np.linspace(-1.0, 1.5, size)) for size in (1, 3)]
+        except Exception:
+            continue
+        if all(np.isfinite(each).all() for each in found):
+            return foreign
+    return None

@@ -1,0 +1,278 @@
+"""What an attention lacks, found by counterfactuals: change one thing, and see what that recovers of its gap to Bayes.
+
+Five changes are tried, where they are changes at all:
+
+- normalisation: weights are divided by their sum;
+- positivity: a kernel that vanishes falls exponentially instead, from one unit above the score where it vanishes, as
+  ReLU becomes ELU + 1;
+- temperature: scores are multiplied by `log L`, or divided by it where the attention knows the length; one that ignores
+  the scale of its scores gets that scale back as the inverse temperature of its weights;
+- bias: a number added to all scores is tuned;
+- growth: weights are proportional to `e^χ`.
+
+Three tasks are looked at: ten tokens, ten on average, and a haystack of a thousand (fifty over random points). The
+change that recovers most is named, then what recovers most of the rest, as long as it recovers `MATTERS` or more on one
+of them. Of changes that recover nearly as much as the best, the first in the order above is named: it says more about
+the attention. Normalised weights `e^χ/Σe^χ` are those of softmax, which has the Bayes risk on all these tasks (section
+4.4), so that the last change leaves nothing unexplained.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...attention import AbstractAttention, Elementwise, Kernel
+from ...attention.formulas import AbstractPerLength
+from ...population.plan import is_exact
+from .family import kinks, recognise
+from .tasks import FIXED, VARIED, answer, has_tunable_bias, haystacks
+from .traits import EXPONENTIAL, Traits, traits
+
+MATTERS = 0.01  # of the variance of the label, which is one
+_NEARLY = 0.9  # of what the best change recovers
+NORMALISATION, POSITIVITY, TEMPERATURE, BIAS, GROWTH = KINDS = (
+    "normalisation",
+    "positivity",
+    "temperature",
+    "bias",
+    "growth",
+)
+_LOWEST, _HALVINGS = (
+    -64.0,
+    60,
+)  # from which score on, and how finely, a kernel is looked at for where it vanishes
+
+
+class Gaps(NamedTuple):
+    """What is lost to Bayes: with ten tokens, where lengths vary, and in the second haystack."""
+
+    fixed: float
+    lengths: float
+    haystack: float
+
+
+NO_GAPS = Gaps(0.0, 0.0, 0.0)
+
+
+class Counterfactual(NamedTuple):
+    """One change, and the gaps before and after it."""
+
+    what: str
+    before: Gaps
+    after: Gaps
+
+    @property
+    def changes(self) -> Gaps:
+        """What it recovers on each table."""
+        return Gaps(*(b - a for b, a in zip(self.before, self.after, strict=True)))
+
+    @property
+    def where(self) -> str:
+        """The table on which it recovers most."""
+        return Gaps._fields[int(np.argmax(self.changes))]
+
+    @property
+    def recovers(self) -> float:
+        """What it recovers there."""
+        return max(self.changes)
+
+
+class Causes(NamedTuple):
+    """The changes that were tried on the attention as it is, and those that explain its gap, the first one first."""
+
+    tried: tuple[Counterfactual, ...]
+    lacks: tuple[Counterfactual, ...]
+
+
+class _Stretched(AbstractPerLength):
+    """Scores are multiplied by `(log L)^power` before."""
+
+    name = "stretched"
+    attention: AbstractAttention
+    power: float
+
+    @property
+    def family(self) -> str:  # type: ignore[override]
+        return self.attention.family
+
+    @property
+    def analytic(self) -> bool:  # type: ignore[override]
+        return self.attention.analytic
+
+    @property
+    def compares_tokens(self) -> bool:  # type: ignore[override]
+        return self.attention.compares_tokens
+
+    def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
+        known, stretch = self.attention.with_bias(self.bias).at_length(length)
+        known = known.with_free_bias(self.free_bias)
+        return known, stretch * jnp.log(jnp.maximum(length, 2.0)) ** self.power
+
+
+def measure(attention: AbstractAttention) -> Gaps:
+    """The gaps of an attention, on the tasks of the verdict."""
+    places = FIXED, VARIED, haystacks(attention)[1]
+    rows = answer(attention, places)
+    return Gaps(*(float(rows[place].gap) for place in places))
+
+
+def find_causes(attention: AbstractAttention, gaps: Gaps, biased: Gaps | None = None) -> Causes:
+    """Of an attention with these gaps, and with these where its bias is tuned."""
+    first = tried = _try_all(attention, gaps, biased)
+    lacks: list[Counterfactual] = []
+    while True:
+        useful = [(each, of) for each, of in tried if each.recovers >= MATTERS]
+        if not useful:
+            break
+        most = max(sum(each.changes) for each, _ in useful)
+        found, changed = next(
+            pair for pair in useful if sum(pair[0].changes) >= _NEARLY * most or most <= 0
+        )
+        lacks.append(found)
+        tried = []
+        if changed is not None and max(found.after) >= MATTERS:
+            tried = _try_all(changed, found.after)
+    return Causes(tuple(each for each, _ in first), tuple(lacks))
+
+
+def _try_all(
+    attention: AbstractAttention, gaps: Gaps, biased: Gaps | None = None
+) -> list[tuple[Counterfactual, AbstractAttention | None]]:
+    """Each change that is one, and what it makes of the attention (`None`: softmax), in the order of `KINDS`.
+
+    None is tried after one that recovers nearly all, which no other could be named before.
+    """
+    tried: list[tuple[Counterfactual, AbstractAttention | None]] = []
+    if max(gaps) < MATTERS:
+        return tried
+    found = traits(attention)
+    for what in KINDS:
+        after = biased if what == BIAS else None
+        if what == GROWTH and _is_normalised(found):
+            changed, after = None, NO_GAPS
+        else:
+            changed = _CHANGES[what](attention, found)
+            if changed is None:
+                continue
+        if isinstance(changed, _Stretched):
+            # At a fixed length k has the same effect.
+            gap = float(answer(changed, [VARIED])[VARIED].gap)
+            after = gaps._replace(lengths=gap)
+        if after is None and changed is not None:
+            after = measure(changed)
+        each = Counterfactual(what, gaps, after or NO_GAPS)
+        tried.append((each, changed))
+        if sum(each.changes) >= _NEARLY * sum(gaps):
+            break
+    return tried
+
+
+def _is_normalised(found: Traits) -> bool:
+    return found.normalised and found.constant == 0
+
+
+def _normalise(attention: Any, found: Traits) -> AbstractAttention | None:
+    """`w/Σw`, where weights are not negative; those that are become zero."""
+    if _is_normalised(found):
+        return None
+    if found.family == "kernel":
+        return _kernel_like(attention, lambda known, x: known.log_phi(x) + _log(known.share(x)))
+    if found.family == "element-wise":
+        return _kernel_like(attention, lambda known, x: _log(known.weight(x)))
+
+    def divided(scores: Any) -> Any:
+        weights = jnp.maximum(attention(scores), 0.0)
+        total = jnp.sum(weights)
+        return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1.0), 0.0)
+
+    return recognise(divided, "normalised")
+
+
+def _make_positive(attention: Any, found: Traits) -> AbstractAttention | None:
+    if found.family != "kernel":
+        return None
+    known, stretch = attention.with_bias(0.0).at_length(10.0)
+
+    def log_psi(known: Any, x: Any) -> Any:
+        return known.log_phi(x) + _log(known.share(x))
+
+    read = jax.jit(lambda x: log_psi(known, stretch * x + known.bias))
+    if not (np.isneginf(read(_LOWEST)) and np.isfinite(read(-_LOWEST))):
+        return None
+    low, high = _LOWEST, -_LOWEST
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.isneginf(read(middle)) else (low, middle)
+    knee = float(stretch * high + known.bias) + 1.0
+
+    def completed(known: Any, x: Any) -> Any:
+        above = log_psi(known, jnp.maximum(x, knee))
+        return above + jnp.minimum(x - knee, 0.0)
+
+    return _kernel_like(attention, completed, knee)
+
+
+def _kernel_like(
+    attention: Any, log_phi: Callable[[Any, Any], Any], *knees: float
+) -> AbstractAttention:
+    """The kernel `log φ` of the attention at hand, which at each length is a known one, with its bias and features."""
+    plain = attention.with_bias(0.0)
+
+    def at_length(score: Any, length: Any) -> Any:
+        known, stretch = plain.at_length(length)
+        return log_phi(known, stretch * score + known.bias)
+
+    def at_any(score: Any) -> Any:
+        return log_phi(plain, score)
+
+    begins = kinks(lambda score: jnp.where(at_length(score, 10.0) > -jnp.inf, 1.0, 0.0))
+    return Kernel(
+        at_length if attention.knows_length else at_any,
+        features=(*attention.features, *knees, *begins),
+        bias=attention.bias,
+        free_bias=attention.free_bias,
+        analytic=attention.analytic and not knees and not begins,
+    )
+
+
+def _heat(attention: AbstractAttention, found: Traits) -> AbstractAttention | None:
+    """With scores that grow like `log L`; where they know the length, shrink."""
+    if found.slope == "scaleless" and found.family == "general":
+        whole: Any = attention
+
+        def scaled(scores: Any) -> Any:
+            size = jnp.sqrt(jnp.mean(scores**2))
+            return jax.nn.softmax(size * _log(whole(scores)))
+
+        return recognise(scaled, "of its own temperature")
+    if not is_exact(VARIED.problem, attention):
+        return None
+    power = -1.0 if attention.knows_length else 1.0
+    return _Stretched(attention, power, bias=attention.bias, free_bias=attention.free_bias)
+
+
+def _free_bias(attention: AbstractAttention, found: Traits) -> AbstractAttention | None:
+    tunable = has_tunable_bias(attention) and is_exact(FIXED.problem, attention)
+    return attention.with_free_bias() if tunable else None
+
+
+def _grow(attention: AbstractAttention, found: Traits) -> AbstractAttention | None:
+    return None if found.growth == EXPONENTIAL else Elementwise(jnp.exp, features=())
+
+
+def _log(weight: Any) -> Any:
+    """With a derivative that is 0, not NaN, where a weight vanishes."""
+    weight = jnp.asarray(weight)
+    return jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf)
+
+
+_CHANGES: dict[str, Callable[[Any, Traits], AbstractAttention | None]] = {
+    NORMALISATION: _normalise,
+    POSITIVITY: _make_positive,
+    TEMPERATURE: _heat,
+    BIAS: _free_bias,
+    GROWTH: _grow,
+}
