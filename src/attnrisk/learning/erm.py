@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -26,7 +25,7 @@ from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import Averages, Displacements, MapStep, map_step, probes
 from .samples import draw
-from .scope import MOST_DATA, RIDGES, check_seed, learnable, learner, learns_bias
+from .scope import MOST_DATA, RIDGES, check_seed, learnable, learner, learns_bias, level_bias
 from .stability import stability
 from .unknowns import Layout, Order, Unknowns, pack
 
@@ -352,15 +351,6 @@ class Problem(Averages):
     def searched(self, found: FixedPointSolution, x: np.ndarray) -> np.ndarray:
         """Where the map leads from other unknowns nearby, every sample searched anew."""
         return map_step(self, x, found.alpha, found.ridge, found.displacements)[1].target
-
-
-def level_bias(task: AbstractTask, attention: AbstractAttention) -> float:
-    """A shift of equal scores, zero or negative, that brings the sum of their weights near one where it is larger."""
-    shifts = np.linspace(0.0, -6.0, 61)
-    equal = jnp.zeros((attention.keys, round(task.length.mean())))
-    totals = [float(jnp.sum(attention.attend(equal + shift))) for shift in shifts]
-    below = [shift for shift, total in zip(shifts, totals, strict=True) if total <= 1.0]
-    return float(below[0]) if below and totals[0] > 1.0 else 0.0
 
 
 @eqx.filter_jit

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from .._check import of_type, refuse, shown, whole
@@ -143,3 +144,12 @@ def learner(attention: AbstractAttention) -> AbstractAttention:
 def learns_bias(attention: AbstractAttention) -> bool:
     """Whether a bias is learned: it is free, and the weights of one head depend on it; those of several are fixed."""
     return attention.free_bias and attention.keys == 1 and not attention.ignores_shifts
+
+
+def level_bias(task: AbstractTask, attention: AbstractAttention) -> float:
+    """A shift of equal scores, zero or negative, that brings the sum of their weights near one where it is larger."""
+    shifts = np.linspace(0.0, -6.0, 61)
+    equal = jnp.zeros((attention.keys, round(task.length.mean())))
+    totals = [float(jnp.sum(attention.attend(equal + shift))) for shift in shifts]
+    below = [shift for shift, total in zip(shifts, totals, strict=True) if total <= 1.0]
+    return float(below[0]) if below and totals[0] > 1.0 else 0.0
