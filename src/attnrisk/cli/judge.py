@@ -81,7 +81,7 @@ def _condition(word: str) -> _Condition:
     options.number(
         "limit", "Seconds within which your function must be recognised.", "60", above=0.0
     ),
-    options.flag("quick", "Within some ten seconds: the exact tables only, without learning."),
+    options.flag("quick", "The exact tables only, without learning curves and gradient flow."),
     options.choice(
         "format", "How to print it; json is --json.", ("text", "md", "latex", "json"), "text"
     ),

@@ -158,7 +158,9 @@ def _try_all(
             if changed is None:
                 continue
         if isinstance(changed, _Stretched):
-            # At a fixed length k has the same effect.
+            # At a fixed length k has the same effect. Growth would recover all of the rest, and be named instead.
+            if _is_normalised(found) and gaps.lengths < _NEARLY * sum(gaps):
+                continue
             gap = float(answer(changed, [VARIED])[VARIED].gap)
             after = gaps._replace(lengths=gap)
         if after is None and changed is not None:
