@@ -14,6 +14,7 @@ from attnrisk.page import read_atlas
 from attnrisk.population import bayes_risk, elementwise_floor, population_minimum
 from attnrisk.studies import atlas, interpolant
 from attnrisk.studies.atlas import FREE, NONE, Surface
+from attnrisk.studies.atlas_questions import FlippedMinimum
 from attnrisk.studies.interpolant import compress, grid, risk_at
 from attnrisk.tasks import FeatureSLR, MaxSLR, SpikedSLR, flipped
 
@@ -146,6 +147,13 @@ def test_points_of_learning_say_what_is_wrong():
     assert atlas._point(found, "risk", 2.0) == [2.0, 0.5, 1e-3, False, "diverged; an approximation"]
     found |= {"risk": math.nan, "result": "converged", "warning": ""}
     assert atlas._point(found, "risk", 2.0) == [2.0, None, None, True, ""]
+
+
+def test_one_head_has_the_fields_of_a_surface():
+    found = FlippedMinimum(5.0, 3, "softmax").answer()
+    assert {*interpolant.MINIMISER, "risk", "risk_error", "result"} <= set(found)
+    bayes = FlippedMinimum(5.0, 3, BAYES).answer()
+    assert bayes["risk"] < found["risk"] < 1.0
 
 
 @pytest.fixture(scope="module")

@@ -70,11 +70,12 @@ class FlippedMinimum(AbstractQuestion):
         task = FeatureSLR(flipped(self.nu), self.length)
         if self.attention == BAYES:
             return estimated(bayes_risk(task))
-        found = record(population_minimum(task, self.students[self.attention]))
-        total = sum(found["head_weights"] or [1.0])
-        return {name: found[name] for name in ("risk", "risk_error", "result")} | {
-            "m_kk": abs(found["M"][0][0]),
-            "m_vv": total * found["M"][-1][-1],
+        found = population_minimum(task, self.students[self.attention])
+        M, given = np.asarray(found.overlaps.M), record(found)
+        total = sum(given.get("head_weights") or [1.0])
+        return {name: given[name] for name in ("risk", "risk_error", "result")} | {
+            "m_kk": float(abs(M[0, 0])),
+            "m_vv": float(total * M[-1, -1]),
             "best_bias": 0.0,
         }
 
