@@ -138,6 +138,9 @@ def test_it_fits_and_can_be_read(visit, width, scheme):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     cut = "[...document.querySelectorAll('table, td, caption')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
     assert page.evaluate(cut) == 0
+    long = "[...document.querySelectorAll('#sequence text')].filter((e) => e.getBBox().x + e.getBBox().width > %s)"
+    room = page.evaluate("$('sequence').clientWidth")
+    assert page.evaluate(f"{long % room}.map((e) => e.textContent)") == []
     contrasts = page.evaluate("checks.contrasts()")
     assert [each for each in contrasts if each[1] < each[2]] == []
     assert len(contrasts) > 100

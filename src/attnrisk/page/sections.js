@@ -36,16 +36,17 @@ function drawSequence() {
   const strength = (i) => (task === "flipped" ? Math.abs(fields[i]) : fields[i]);
   const largest = fields.map((_, i) => i).sort((a, b) => strength(b) - strength(a));
   const shown = [...new Set([needle, ...largest])].slice(0, MOST_BARS).sort((a, b) => a - b);
-  const at = (numbers) => shown.map((i) => numbers[i]);
-  const tokens = { title: "field of each token along k*, from which its score is computed", heights: at(fields) };
+  const at = (numbers) => shown.map((i) => numbers[i]), narrow = $("sequence").clientWidth < 420;
+  const tokens = { title: "field of each token along k*", heights: at(fields) };
   const rows = state.show.flatMap((name) => {
     const surface = surfaceOf(task, name, bias, nu);
     if (!surface) return [];
     const minimum = minimumAt(surface, nu, length), weights = weightsOf(name, fields, minimum);
     const others = sum(weights) - weights[needle];
+    const shares = `needle ${shortNumber(weights[needle])}, others ${shortNumber(others)}`;
+    const predicted = `predicts ${(minimum.v * dot(weights, values)).toFixed(2)}`;
     return [{
-      title: `${name.slice(0, 30)}: needle ${shortNumber(weights[needle])}, others ${shortNumber(others)}, `
-        + `predicts ${(minimum.v * dot(weights, values)).toFixed(2)}`,
+      title: narrow ? `${name.slice(0, 16)}: ${shares}` : `${name.slice(0, 30)}: ${shares}, ${predicted}`,
       heights: at(weights), style: styleOf(name), normalised: atlas.attentions[name].family !== "element-wise",
     }];
   });
