@@ -40,13 +40,14 @@ globalThis.checks = {
     const named = (node) => {
       const labels = [...(node.labels ?? [])].map((label) => label.textContent);
       const others = (node.getAttribute("aria-labelledby") ?? "").split(" ").map((id) => document.getElementById(id));
-      const own = node.matches("button") ? node.textContent : "";
+      const own = node.matches("button") ? node.textContent : (node.caption?.textContent ?? "");
       const all = [...labels, ...others.map((each) => each?.textContent), node.getAttribute("aria-label"), own];
       return all.join("").trim() !== "";
     };
-    const looked = document.querySelectorAll("button, input, select, [role], section, nav, iframe, svg");
+    const looked = document.querySelectorAll("button, input, select, table, [role], section, nav, iframe, svg");
+    const parts = "[role=rowgroup], [role=row], [role=rowheader], [role=columnheader], [role=cell]"; // of a table
     return [...looked]
-      .filter((node) => !node.matches("[aria-hidden=true], [role=status]") && !named(node))
+      .filter((node) => !node.matches(`[aria-hidden=true], [role=status], ${parts}`) && !named(node))
       .map((node) => node.outerHTML.slice(0, 120));
   },
 

@@ -5,10 +5,13 @@ import shutil
 import subprocess
 from importlib.resources import files
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from attnrisk.attention import CATALOGUE, get_attention
 from attnrisk.page import make_page, read_atlas
-from attnrisk.studies.atlas import risk_at
+from attnrisk.studies.interpolant import risk_at
 
 FIRST_PICTURE, ANSWER = 1000.0, 100.0  # milliseconds
 SLIDERS = ("nu", "length", "alpha")
@@ -71,6 +74,57 @@ def test_the_page_interpolates_as_python_does(visit):
         assert found["error"] == pytest.approx(error, rel=1e-9)
 
 
+def test_bars_are_the_weights_that_python_computes(visit):
+    page, atlas = visit(), read_atlas()
+    fields = np.random.default_rng(0).normal(size=12)
+    names = [name for name in atlas["attentions"] if name in CATALOGUE]
+    assert {"softmax", "erf", "linear"} <= set(names)
+    for name in names:
+        found = page.evaluate(f"weightsOf('{name}', {fields.tolist()}, {{ k: 1.7, bias: -0.4 }})")
+        expected = get_attention(name).with_bias(-0.4)(jnp.asarray(1.7 * fields))
+        assert found == pytest.approx(np.asarray(expected), rel=0.02, abs=2e-3), name
+
+
+def test_by_default_biases_are_those_of_the_package(visit):
+    page, atlas = visit(), read_atlas()
+    assert page.evaluate("state.bias") == "default"
+    for name in atlas["attentions"]:
+        if name not in CATALOGUE or name in ("softmax", "linear"):
+            continue
+        tuned = get_attention(name).free_bias
+        surface = page.evaluate(f"surfaceOf('spiked', '{name}', 'default', 5)?.bias ?? null")
+        assert surface in ("free" if tuned else "0", None), name
+    page.evaluate("update({ show: ['erf'] })")
+    b = page.locator("#values tr", has_text="erf").locator("td").last.inner_text()
+    assert float(b.replace("best b", "")) < -1.0
+
+
+def test_two_heads_have_their_own_task(visit, tmp_path):
+    """With made-up surfaces, since only the drawing is tested."""
+    atlas = read_atlas()
+    kept = [each for each in atlas["surfaces"] if each["task"] != "flipped"]
+    like = {each["attention"]: each for each in kept if each["task"] == "spiked"}
+    made = {
+        "bayes": "bayes",
+        "softmax": "softmax",
+        "two heads": "softmax",
+        "Bayes-softmax": "softmax",
+    }
+    kept += [like[of] | {"task": "flipped", "attention": name} for name, of in made.items()]
+    file = tmp_path / "heads.html"
+    file.write_text(make_page(atlas | {"surfaces": kept}), encoding="utf-8")
+    page = visit(file=file)
+    assert not page.get_by_role("checkbox", name="two heads").is_visible()
+    page.get_by_label("flipped:").check()
+    assert page.get_by_role("checkbox", name="two heads").is_checked()
+    assert not page.get_by_role("checkbox", name="linear").is_visible()
+    assert page.locator("#values tr").count() == len(made)
+    weights = page.evaluate("weightsOf('two heads', [-4, 0, 0, 0], { k: 3, bias: 0 })")
+    joint = page.evaluate("weightsOf('Bayes-softmax', [-4, 0, 0, 0], { k: 3, bias: 0 })")
+    assert weights == pytest.approx([0.5, 1 / 6, 1 / 6, 1 / 6], abs=1e-4)
+    assert joint[0] == pytest.approx(1.0, abs=1e-4)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_fits_and_can_be_read(visit, width, scheme):
@@ -82,6 +136,11 @@ def test_it_fits_and_can_be_read(visit, width, scheme):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.evaluate("update({ show: names, gap: true })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    cut = "[...document.querySelectorAll('table, td, caption')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    assert page.evaluate(cut) == 0
+    long = "[...document.querySelectorAll('#sequence text')].filter((e) => e.getBBox().x + e.getBBox().width > %s)"
+    room = page.evaluate("$('sequence').clientWidth")
+    assert page.evaluate(f"{long % room}.map((e) => e.textContent)") == []
     contrasts = page.evaluate("checks.contrasts()")
     assert [each for each in contrasts if each[1] < each[2]] == []
     assert len(contrasts) > 100
@@ -105,10 +164,10 @@ def test_a_link_restores_the_state(visit):
     page = visit()
     page.locator("#nu").press("PageUp")
     page.locator("#length").press("End")
-    page.get_by_label("free: the best").check()
-    page.get_by_label("distance to Bayes").check()
+    page.get_by_label("tuned for every attention").check()
+    page.get_by_label("gap to the Bayes risk").check()
     page.get_by_role("button", name="New sequence").click()
-    page.get_by_role("checkbox", name="softmax-1").check()
+    page.get_by_role("checkbox", name="erf").check()
     page.locator("#run").select_option("2")
     state = page.evaluate("state")
     assert (state["length"], state["bias"], state["gap"], state["run"]) == (10**6, "free", True, 2)

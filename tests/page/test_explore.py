@@ -51,7 +51,7 @@ def test_the_page_names_no_other_place():
 
 
 def test_an_attention_of_the_users_is_in_the_page(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(atlases, "USER_GRID", atlases.grid("spiked", 3, 4.0, 3, 20, 2))
+    monkeypatch.setattr(atlases, "USER_GRID", atlases.grid("spiked", 3, 4.0, 3, 20, 3))
     (tmp_path / "mine.py").write_text(
         "import jax.numpy as jnp\n"
         "def f(x):\n    print('loud')\n    return jnp.cosh(x) / jnp.sum(jnp.cosh(x))\n"
@@ -80,20 +80,27 @@ def test_bad_input_is_one_line(run, words, said):
 
 
 def test_an_atlas_is_written(run, monkeypatch, tmp_path):
-    surface = {"error": 0.01, "attention": "softmax", "task": "spiked"}
+    surface = {"error": 0.01, "attention": "softmax", "task": "spiked", "bias": "0"}
     made = {"surfaces": [surface], "learning": [], "flows": []}
     asked = []
-    monkeypatch.setattr(atlases, "make", lambda ask: asked.append(ask.store.path) or made)
-    code, out, _ = run("atlas", "--out", "a.json", "--store", "a.sqlite", "--json")
+
+    def collect(plan, backend, store, progress):
+        asked.append((store.path.name, backend._seconds))
+        progress("softmax, spiked", 1, 2)
+        progress("softmax, spiked", 2, 2)
+        return {}, ["one failed"]
+
+    monkeypatch.setattr(atlases, "collect", collect)
+    monkeypatch.setattr(atlases, "make", lambda answers: made)
+    options = ("--out", "a.json", "--store", "a.sqlite", "--minutes", "2", "--json")
+    code, out, err = run("atlas", *options)
+    assert re.fullmatch(r"\d+ s: 2 of 2, softmax, spiked\n", err)
     fields = json.loads(out)
-    assert (code, fields["file"], fields["surfaces"], fields["largest_error"]) == (
-        0,
-        "a.json",
-        1,
-        0.01,
-    )
+    assert (code, fields["file"], fields["surfaces"]) == (0, "a.json", 1)
+    assert (fields["largest_error"], fields["failures"]) == (0.01, ["one failed"])
+    assert fields["left_out"] == len(atlases.FULL.surfaces) - 1
     assert json.loads((tmp_path / "a.json").read_text()) == made
-    assert [path.name for path in asked] == ["a.sqlite"]
+    assert asked == [("a.sqlite", 120.0)]
 
 
 def test_workers_and_a_scheduler_exclude_each_other(run):

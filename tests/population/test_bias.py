@@ -262,3 +262,19 @@ def test_a_fixed_bias_gives_relu_a_length(task):
 def test_weights_that_all_vanish_are_no_nan():
     at = ar.Overlaps(m_kk=1.0, m_vv=1.0, q_kk=1.0, q_vv=1.0)
     assert float(ar.population_risk(ar.SpikedSLR(3.0, 3), ar.Relu(bias=-30.0), at)) == 1.0
+
+
+@pytest.mark.parametrize("nu", [29.421, 43.363])
+def test_an_integral_that_is_far_off_is_not_taken_for_the_minimum(nu):
+    """At the threshold 1.6 of the scan two orders agree on a risk below zero; a high order shows the minimum."""
+    task, relu = ar.SpikedSLR(nu, 2), free("relu")
+    risks = []
+    for threshold in np.arange(1.85, 3.0, 0.1):
+        m_kk = 1.0 / np.hypot(1.0, threshold)
+        biased = relu.with_bias(-threshold * m_kk)
+        engine = plan(task, biased, 1.0, order=24)
+        a, b = compiled_profile(*as_arrays((engine, task, biased, m_kk)))
+        risks.append(1.0 - float(a**2 / b))
+    found = float(ar.population_minimum(task, relu).risk)
+    assert found < min(risks)
+    assert found == pytest.approx(min(risks), rel=0.02)

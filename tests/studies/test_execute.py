@@ -19,7 +19,7 @@ from attnrisk.studies import (
     status,
     sweep,
 )
-from attnrisk.studies.execute import FAILED, answer, batches, session
+from attnrisk.studies.execute import FAILED, Workers, answer, batches, execute, session
 from attnrisk.studies.questions import Population
 from attnrisk.studies.sweeps import MISSING
 
@@ -58,6 +58,8 @@ def test_tasks_hold_what_shares_compiled_code():
     assert all(len({point.inputs["length"] for point in task}) == 1 for task in tasks)
     assert [len(task) for task in tasks] == [4] * 4
     assert tasks[0][0].inputs["length"] != tasks[1][0].inputs["length"]  # they take turns
+    ordered = batches(study.points, turns=False)
+    assert ordered[0][0].inputs["length"] == ordered[1][0].inputs["length"]
 
 
 def test_a_bad_point_is_a_row_and_the_rest_go_on(store):
@@ -207,6 +209,15 @@ def test_every_point_is_asked_once(store, scheduler):
     assert [done for _, done, _ in told] == list(range(3, 17))
     expected = [(point.inputs["nu"] / 3) for point in study.points]
     assert dataset(study, store).risk.values.ravel().tolist() == expected
+
+
+def test_time_that_is_over_keeps_what_there_is(store):
+    quick, slow = (Study(question=name, nu=1, length=2).points for name in ("plain", "slow"))
+    begun = time.monotonic()
+    with Workers(workers=2, seconds=12.0) as backend:
+        rows = list(execute([*slow, *quick], backend, store))
+    assert [row.question for row in rows] == ["plain"]
+    assert time.monotonic() - begun < 50.0
 
 
 def test_nothing_missing_needs_no_workers(store):

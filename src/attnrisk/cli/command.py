@@ -24,6 +24,8 @@ class _Help:
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)  # type: ignore[misc]
         for each in params:
+            if (each.name or "").endswith("_completion"):
+                each.metavar = ""
             if isinstance(each, TyperArgument):
                 each.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
         return params
@@ -42,7 +44,6 @@ class _Group(_Help, TyperGroup): ...
 
 app = typer.Typer(
     cls=_Group,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

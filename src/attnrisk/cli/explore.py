@@ -12,6 +12,8 @@ from . import options, render
 from .command import EXPLORE, command
 from .interrupts import RESUMED, immediate
 
+_BETWEEN_LINES = 30.0  # seconds
+
 
 @command(
     EXPLORE,
@@ -71,35 +73,62 @@ def _with_attention(atlas: dict[str, Any], word: str, progress: render.Report) -
     options.whole(
         "workers", "Number of local processes; by default one per core.", 1, 10_000, None
     ),
+    options.number("minutes", "Stop after this time and write what is complete.", None, above=0.0),
 )
 def atlas(args: Any) -> render.Shown:
-    """Compute the data that `explore` shows; takes hours on one core, and resumes if interrupted.
+    """Compute the data that `explore` shows: about two CPU hours; it resumes if interrupted.
 
-    Example: attnrisk atlas --out atlas.json --store answers.sqlite
+    What is not complete is left out of the file. Example: attnrisk atlas --out atlas.json --store answers.sqlite
     """
     from .._check import refuse
     from ..studies import atlas as atlases
-    from ..studies.execute import session
+    from ..studies.execute import Workers
+    from ..studies.store import Store, default_place
 
     begun = time.perf_counter()
     if args.scheduler is not None and args.workers is not None:
         raise refuse("workers", args.workers, "left out where a scheduler is given: it has its own")
     workers = None if args.scheduler else args.workers or os.cpu_count()
-    where = args.store, args.progress, args.scheduler, workers
-    with immediate(RESUMED), session(*where) as ask:
-        made = atlases.make(ask)
+    seconds = None if args.minutes is None else 60.0 * args.minutes
+    progress = args.progress if sys.stderr.isatty() else _lines(begun)
+    backend = Workers(args.scheduler, workers, atlases.BATCHES, turns=False, seconds=seconds)
+    with immediate(RESUMED), Store(args.store or default_place()) as store, backend:
+        answers, failures = atlases.collect(atlases.FULL, backend, store, progress)
+        made = atlases.make(answers)
     atlases.write(args.out, made)
-    worst = max(made["surfaces"], key=lambda surface: surface["error"])
+    left_out = len(atlases.FULL.surfaces) - len(made["surfaces"])
+    worst = max(made["surfaces"], key=lambda surface: surface["error"], default=None)
     fields = {
         "file": str(args.out),
         "bytes": args.out.stat().st_size,
         "surfaces": len(made["surfaces"]),
-        "largest_error": worst["error"],
+        "left_out": left_out,
+        "failures": failures,
+        "largest_error": worst and worst["error"],
         "seconds": time.perf_counter() - begun,
     }
     rows = {
         "written": f"{args.out}, {args.out.stat().st_size / 1e6:.2f} MB",
-        "surfaces": str(len(made["surfaces"])),
-        "largest error": f"{worst['error']:.1e} in the logit: {worst['attention']}, {worst['task']}",
+        "surfaces": f"{len(made['surfaces'])}; {left_out} are not complete and left out",
+        "learning, flows": f"{len(made['learning'])} settings, {len(made['flows'])} flows",
     }
+    if worst:
+        named = f"{worst['attention']}, bias {worst['bias']}, {worst['task']}"
+        rows["largest error"] = f"{worst['error']:.1e} in the logit: {named}"
+    if failures:
+        rows["failed"] = f"{len(failures)}, the first: {failures[0]}"
     return render.Shown(fields, [render.facts("atlas", rows)])
+
+
+def _lines(begun: float) -> render.Report:
+    """Progress for a log, where there is no terminal: a line every half minute."""
+    last = begun
+
+    def report(label: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        if now - last >= _BETWEEN_LINES or done == total:
+            last = now
+            print(f"{now - begun:.0f} s: {done} of {total}, {label}", file=sys.stderr, flush=True)
+
+    return report

@@ -47,10 +47,24 @@ def option(
     kind: Any = str,
     **more: Any,
 ) -> Options:
-    """A word with a name; left out, and without a default, it is `None`."""
+    """A word with a name; left out, and without a default, it is `None`. Shells complete known words."""
     shown = default not in (None, REQUIRED, False)
+    if "|" in metavar:
+        more["autocompletion"] = _completion(lambda: metavar.split("|"))
+    elif name == "attention":
+        more["autocompletion"] = _completion(_catalogue)
     declared = typer.Option(flag_of(name), metavar=metavar, help=help, show_default=shown, **more)
     return _declared(name, default, kind, declared, read)
+
+
+def _completion(words: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [word for word in words() if word.startswith(incomplete)]
+
+
+def _catalogue() -> list[str]:
+    from ..attention import CATALOGUE
+
+    return list(CATALOGUE)
 
 
 def argument(

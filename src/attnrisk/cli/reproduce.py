@@ -65,7 +65,7 @@ def report(args: Any) -> render.Shown:
     """Write one HTML page with the main results, figures and numbers.
 
     By default it takes about 90 seconds and leaves out learning curves, which --full adds. The interactive page
-    explore.html is written to the same folder.
+    explore.html is written to the same folder and embedded.
 
     Example: attnrisk report --out report.html
     """
@@ -76,7 +76,7 @@ def report(args: Any) -> render.Shown:
     begun = time.perf_counter()
     where = args.store, args.progress, args.scheduler, _PROCESSES
     with immediate(RESUMED), session(*where) as ask:
-        args.out.with_name("explore.html").write_text(make_page(), encoding="utf-8")  # linked there
+        args.out.with_name("explore.html").write_text(make_page(), encoding="utf-8")
         write_report(args.out, not args.full, ask)
     file = str(args.out)
     return render.Shown({"file": file, "seconds": time.perf_counter() - begun}, [file])

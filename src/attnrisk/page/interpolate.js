@@ -1,10 +1,14 @@
 // The atlas: risks between its nodes, and the weights of an attention at its best k, v and bias.
 
 const atlas = JSON.parse(document.getElementById("atlas").textContent);
-const BAYES = "bayes", FLOOR = "element-wise floor", NONE = "0", FREE = "free";
+const BAYES = "bayes", FLOOR = "element-wise floor", NONE = "0", FREE = "free", DEFAULT = "default";
 const names = Object.keys(atlas.attentions);
 
-const dot = (a, b) => a.reduce((sum, each, i) => sum + each * b[i], 0);
+function dot(a, b) {
+  let total = 0;
+  for (let i = 0; i < a.length; i += 1) total += a[i] * b[i];
+  return total;
+}
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
 /** Nodes with their barycentric weights; lengths are rounded, so that they are not quite Chebyshev's. */
@@ -13,46 +17,13 @@ function nodesOf(at) {
   return { at, weight: at.map((a) => at.reduce((product, b) => (a === b ? product : product / ((a - b) * scale)), 1)) };
 }
 
-/** Weights of the values at the nodes for the value at x, as in studies/atlas.py. */
+/** Weights of the values at the nodes for the polynomial at x, as in studies/interpolant.py. */
 function barycentric(nodes, x) {
   const hit = nodes.at.findIndex((node) => Math.abs(node - x) < 1e-12);
   if (hit >= 0) return nodes.at.map((_, i) => (i === hit ? 1 : 0));
   const weights = nodes.at.map((node, i) => nodes.weight[i] / (x - node));
   const total = sum(weights);
   return weights.map((weight) => weight / total);
-}
-
-/** The variable in which the logit of the risk is smooth, as in studies/atlas.py. */
-const signalPlace = (task, nu) => (task === "spiked" ? Math.sqrt(nu) : nu / (2 + nu));
-
-for (const surface of atlas.surfaces) {
-  surface.infinite = surface.nu[0] === "inf";
-  surface.x = nodesOf(surface.infinite ? [0] : surface.nu.map((nu) => signalPlace(surface.task, nu)));
-  surface.y = nodesOf(surface.length.map(Math.log));
-}
-
-/** The surface of an attention that holds ν; where a bias has no effect, the one without. */
-function surfaceOf(task, name, bias, nu) {
-  const wanted = atlas.attentions[name]?.takes_bias ? bias : NONE;
-  const infinite = nu === Infinity;
-  return atlas.surfaces.find((each) => each.task === task && each.attention === name && each.bias === wanted
-    && each.infinite === infinite);
-}
-
-/** Risk and error as a function of ν, at one length. */
-function alongNu(surface, length) {
-  const weights = barycentric(surface.y, Math.log(length));
-  const column = surface.logit.map((row) => dot(row, weights));
-  return (nu) => {
-    const logit = surface.infinite ? column[0] : dot(column, barycentric(surface.x, signalPlace(surface.task, nu)));
-    const risk = 1 / (1 + Math.exp(-logit));
-    return { risk, error: risk * (1 - risk) * surface.error };
-  };
-}
-
-function riskAt(task, name, bias, nu, length) {
-  const surface = surfaceOf(task, name, bias, nu);
-  return surface && alongNu(surface, length)(nu);
 }
 
 /** The interval of ascending nodes that holds x, and where x is in it. */
@@ -64,16 +35,82 @@ function locate(nodes, x) {
   return [[i, 1 - share], [i + 1, share]];
 }
 
-/** Where the risk is least: k, v and bias, and whether the least risk is attained there. */
+/** The same for a line between the two nodes around x. */
+function hats(nodes, x) {
+  const weights = nodes.at.map(() => 0);
+  for (const [i, weight] of locate(nodes.at, x)) weights[i] = weight;
+  return weights;
+}
+
+/** The variables in which the logit of the risk is smooth, as in studies/interpolant.py. */
+const signalPlace = (task, nu) => (task === "max" ? nu / (2 + nu) : Math.sqrt(1 + nu) - 1);
+const lengthPlace = (length) => Math.sqrt(Math.log(length));
+
+/** Nodes, and a function from x to the weights of the values there, remembered: surfaces over one grid share it. */
+const axes = new Map();
+function axisOf(at, between) {
+  const key = `${between} ${at}`;
+  if (!axes.has(key)) {
+    const nodes = nodesOf(at), weigh = between === "linear" ? hats : barycentric, known = new Map();
+    const weights = (x) => {
+      if (known.size > 2000) known.clear();
+      if (!known.has(x)) known.set(x, weigh(nodes, x));
+      return known.get(x);
+    };
+    axes.set(key, { at, weights });
+  }
+  return axes.get(key);
+}
+
+for (const surface of atlas.surfaces) {
+  surface.infinite = surface.nu[0] === "inf";
+  surface.x = axisOf(surface.infinite ? [0] : surface.nu.map((nu) => signalPlace(surface.task, nu)), surface.between);
+  surface.y = axisOf(surface.length.map(lengthPlace), surface.between);
+}
+
+const surfacesOf = (task, name) => atlas.surfaces.filter((each) => each.task === task && each.attention === name);
+
+/** The surface of an attention that holds ν. One of the user's has a single bias; where it has no effect, there is none. */
+function surfaceOf(task, name, bias, nu) {
+  const { takes_bias: takes, default_bias: usual, of_user: own } = atlas.attentions[name] ?? {};
+  const wanted = takes ? (bias === DEFAULT ? usual : bias) : NONE;
+  const infinite = nu === Infinity;
+  return surfacesOf(task, name).find((each) => (own || each.bias === wanted) && each.infinite === infinite);
+}
+
+function withinError(surface, logit) {
+  const risk = 1 / (1 + Math.exp(-logit));
+  return { risk, error: risk * (1 - risk) * surface.error };
+}
+const signalWeights = (surface, nu) => (surface.infinite ? [1] : surface.x.weights(signalPlace(surface.task, nu)));
+
+/** Risk and error as a function of ν, at one length. */
+function alongNu(surface, length) {
+  const weights = surface.y.weights(lengthPlace(length));
+  const column = surface.logit.map((row) => dot(row, weights));
+  return (nu) => withinError(surface, dot(column, signalWeights(surface, nu)));
+}
+
+/** Risk and error as a function of the length, at one ν. */
+function alongLength(surface, nu) {
+  const weights = signalWeights(surface, nu);
+  const row = surface.length.map((_, j) => surface.logit.reduce((total, each, i) => total + weights[i] * each[j], 0));
+  return (length) => withinError(surface, dot(row, surface.y.weights(lengthPlace(length))));
+}
+
+function riskAt(task, name, bias, nu, length) {
+  const surface = surfaceOf(task, name, bias, nu);
+  return surface && alongNu(surface, length)(nu);
+}
+
+/** Where the risk is least: k, v and bias, and what the search at the nearest node says of it. */
 function minimumAt(surface, nu, length) {
-  const columns = surface.length.length;
   let nearest = { weight: -1 };
   let total = 0, logK = 0, logV = 0, ratio = 0;
   for (const [i, a] of locate(surface.x.at, surface.infinite ? 0 : signalPlace(surface.task, nu))) {
-    for (const [j, b] of locate(surface.y.at, Math.log(length))) {
+    for (const [j, b] of locate(surface.y.at, lengthPlace(length))) {
       const weight = a * b, k = surface.m_kk[i][j], v = surface.m_vv[i][j], bias = surface.best_bias[i][j];
-      const attained = surface.attained[i * columns + j] === "1";
-      if (weight > nearest.weight) nearest = { weight, k, v, bias, attained };
+      if (weight > nearest.weight) nearest = { weight, k, v, bias, result: atlas.results[surface.result[i][j]] };
       if (k <= 0 || v <= 0) continue;
       // The scale of k is void for some attentions and differs from node to node; k·v and b/k are continuous.
       total += weight;
@@ -84,7 +121,7 @@ function minimumAt(surface, nu, length) {
   }
   if (total < 0.5) return nearest;
   const k = Math.exp(logK / total);
-  return { k, v: Math.exp(logV / total), bias: (k * ratio) / total, attained: nearest.attained };
+  return { k, v: Math.exp(logV / total), bias: (k * ratio) / total, result: nearest.result };
 }
 
 /** What is tabulated of an attention at any score: log φ of a kernel, or the weight itself. */
@@ -101,15 +138,23 @@ function tabulated(values, score) {
   return a + share * (b - a);
 }
 
-/** m_vv σ(χ): the weights with which the values of the tokens are summed. */
-function weightsOf(name, fields, { k, v, bias }) {
+/** The weights that an attention gives to tokens with these fields, at the k and the bias of least risk. */
+function weightsOf(name, fields, { k, bias }) {
   const attention = atlas.attentions[name];
-  const found = fields.map((field) => tabulated(attention.values, k * field + bias));
-  if (attention.family !== "kernel") return found.map((weight) => v * weight);
-  const constant = attention.constant > 0 ? Math.log(attention.constant) : -Infinity;
-  const top = found.reduce((a, b) => Math.max(a, b), constant);
-  if (top === -Infinity) return found.map(() => 0);
-  const phi = found.map((each) => Math.exp(each - top));
-  const total = sum(phi) + attention.constant * Math.exp(-top);
-  return phi.map((each) => (v * each) / total);
+  const scores = fields.map((field) => k * field + bias);
+  if (attention.family === "heads") {
+    const heads = [1, -1].map((sign) => normalised(scores.map((score) => sign * score), 0));
+    return heads[0].map((weight, i) => (weight + heads[1][i]) / 2);
+  }
+  const found = scores.map((score) => tabulated(attention.values, score));
+  return attention.family === "kernel" ? normalised(found, attention.constant) : found;
+}
+
+/** φ over its sum and a constant, from log φ. */
+function normalised(logPhi, constant) {
+  const top = logPhi.reduce((a, b) => Math.max(a, b), constant > 0 ? Math.log(constant) : -Infinity);
+  if (top === -Infinity) return logPhi.map(() => 0);
+  const phi = logPhi.map((each) => Math.exp(each - top));
+  const total = sum(phi) + constant * Math.exp(-top);
+  return phi.map((each) => each / total);
 }

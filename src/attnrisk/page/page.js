@@ -50,7 +50,10 @@ function drawControls() {
   length.setAttribute("aria-valuetext", `${lengthText(state.length)} tokens`);
   $("length-value").textContent = lengthText(state.length);
   for (const key of ["task", "bias"]) for (const input of radios(key)) input.checked = input.value === state[key];
-  for (const input of radios("show")) input.checked = state.show.includes(input.value);
+  for (const input of radios("show")) {
+    input.checked = state.show.includes(input.value);
+    input.parentElement.hidden = surfacesOf(state.task, input.value).length === 0;
+  }
   for (const key of ["gap", "follow"]) $(key).checked = state[key];
   for (const key of ["setting", "flow", "run"]) $(key).value = state[key];
 }
@@ -67,7 +70,7 @@ function build() {
   $("setting").append(...options(atlas.learning.map(settingText)));
   $("flow").append(...options(atlas.flows.map((flow) => `${flow.attention}, ${settingText(flow)}`)));
   $("run").append(...options((atlas.flows[0]?.runs ?? []).map((run) => run.start)));
-  for (const input of radios("task")) input.disabled = !(input.value in RANGES);
+  for (const input of radios("task")) input.parentElement.hidden = !(input.value in RANGES);
   $("origin").textContent = `Atlas of attnrisk ${atlas.versions.attnrisk}, numerics ${atlas.numerics}.`;
 }
 
@@ -78,8 +81,10 @@ function listen() {
   };
   $("length").oninput = ({ target }) => update({ length: LENGTHS[target.value] });
   $("alpha").oninput = ({ target }) => update({ alpha: Number(target.value) });
-  for (const key of ["task", "bias"]) {
-    for (const input of radios(key)) input.onchange = () => update({ [key]: input.value });
+  for (const input of radios("bias")) input.onchange = () => update({ bias: input.value });
+  for (const input of radios("task")) {
+    const added = input.value === "flipped" ? ["softmax", "two heads", "Bayes-softmax"] : [];
+    input.onchange = () => update({ task: input.value, show: [...new Set([...state.show, ...added])] });
   }
   for (const input of radios("show")) {
     const isShown = (name) => (name === input.value ? input.checked : state.show.includes(name));

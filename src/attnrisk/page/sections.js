@@ -2,7 +2,7 @@
 
 // ---- One sequence ----------------------------------------------------------------------------------------------
 
-const LONGEST_DRAWN = 1000, MOST_BARS = 24, ROW = 66;
+const LONGEST_DRAWN = 1000, MOST_BARS = 24, ROW = 66, BOXES = 44;
 
 /** Uniform numbers of a seed, the same in every browser (mulberry32). */
 function randomNumbers(seed) {
@@ -20,9 +20,9 @@ function drawTokens(task, nu, length, seed) {
   const uniform = randomNumbers(seed);
   const gaussian = () => Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform());
   const fields = Array.from({ length }, gaussian), values = Array.from({ length }, gaussian);
-  if (task === "spiked") {
-    const needle = Math.floor(uniform() * length);
-    fields[needle] += Math.sqrt(nu);
+  if (task !== "max") {
+    const needle = Math.floor(uniform() * length), sign = task === "flipped" && uniform() < 0.5 ? -1 : 1;
+    fields[needle] += sign * Math.sqrt(nu);
     return { fields, values, needle };
   }
   const gumbel = () => -Math.log(-Math.log(1 - uniform()));
@@ -33,46 +33,64 @@ function drawTokens(task, nu, length, seed) {
 function drawSequence() {
   const { task, nu, bias, seed } = state, length = Math.min(state.length, LONGEST_DRAWN);
   const { fields, values, needle } = drawTokens(task, nu, length, seed);
-  const largest = fields.map((_, i) => i).sort((a, b) => fields[b] - fields[a]);
+  const strength = (i) => (task === "flipped" ? Math.abs(fields[i]) : fields[i]);
+  const largest = fields.map((_, i) => i).sort((a, b) => strength(b) - strength(a));
   const shown = [...new Set([needle, ...largest])].slice(0, MOST_BARS).sort((a, b) => a - b);
-  const rows = [{ title: "field along k*", heights: shown.map((i) => fields[i]) }];
-  for (const name of state.show) {
+  const at = (numbers) => shown.map((i) => numbers[i]), narrow = $("sequence").clientWidth < 420;
+  const tokens = { title: "field of each token along k*", heights: at(fields) };
+  const rows = state.show.flatMap((name) => {
     const surface = surfaceOf(task, name, bias, nu);
-    if (!surface) continue;
-    const weights = weightsOf(name, fields, minimumAt(surface, nu, length));
+    if (!surface) return [];
+    const minimum = minimumAt(surface, nu, length), weights = weightsOf(name, fields, minimum);
     const others = sum(weights) - weights[needle];
-    const title = `${name.slice(0, 30)}: needle ${weights[needle].toFixed(2)}, others ${others.toFixed(2)}, `
-      + `predicts ${dot(weights, values).toFixed(2)}`;
-    rows.push({ title, heights: shown.map((i) => weights[i]), style: styleOf(name) });
-  }
-  $("sequence-note").textContent = `The label is ${values[needle].toFixed(2)}, the value of the needle, `
+    const shares = `needle ${shortNumber(weights[needle])}, others ${shortNumber(others)}`;
+    const predicted = `predicts ${(minimum.v * dot(weights, values)).toFixed(2)}`;
+    return [{
+      title: narrow ? `${name.slice(0, 16)}: ${shares}` : `${name.slice(0, 30)}: ${shares}, ${predicted}`,
+      heights: at(weights), style: styleOf(name), normalised: atlas.attentions[name].family !== "element-wise",
+    }];
+  });
+  $("sequence-note").textContent = `The label is ${values[needle].toFixed(2)}: the value of the needle, `
     + `token ${lengthText(needle + 1)} of ${lengthText(length)}. `
     + (length > MOST_BARS ? `The ${MOST_BARS} tokens with the largest fields are shown. ` : "")
     + (length < state.length ? `This sequence is cut to ${lengthText(length)} tokens. ` : "");
-  drawBars($("sequence"), rows, shown.indexOf(needle));
+  drawBars($("sequence"), tokens, rows, { needle: shown.indexOf(needle), values: at(values), numbers: shown });
 }
+const shortNumber = (value) => (Math.abs(value) < 0.005 && value !== 0 ? value.toExponential(0) : value.toFixed(2));
 
-function drawBars(place, rows, needle) {
-  const width = Math.max(260, place.clientWidth), step = width / rows[0].heights.length;
-  const label = `One sequence. ${rows.slice(1).map((row) => row.title).join(". ")}`;
-  const svg = shape("svg", { viewBox: `0 0 ${width} ${rows.length * ROW + 18}`, role: "img", "aria-label": label });
-  const weights = rows.slice(1).flatMap((row) => row.heights);
-  rows.forEach(({ title, heights, style }, line) => {
-    const scaled = line ? weights : heights; // all weights share one scale
-    const high = Math.max(0.05, ...scaled), low = Math.min(0, ...scaled);
-    const y = (value) => line * ROW + 62 - ((value - low) / (high - low)) * 40;
-    if (style) svg.append(shape("path", { class: `curve ${style}`, d: `M0 ${line * ROW + 11}h17` }));
-    svg.append(shape("text", { x: style ? 22 : 0, y: line * ROW + 15 }, title));
-    heights.forEach((height, i) => {
+/** The tokens as boxes with their values, their fields, and a row of weights for each attention. */
+function drawBars(place, tokens, rows, { needle, values, numbers }) {
+  const width = Math.max(260, place.clientWidth), step = width / values.length;
+  const label = `One sequence. ${rows.map((row) => row.title).join(". ")}`;
+  const height = BOXES + (rows.length + 1) * ROW;
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  const kind = (i) => (i === needle ? "needle" : "other");
+  const middle = (i) => step * (i + 0.5);
+  values.forEach((value, i) => {
+    const box = { class: `token-${kind(i)}`, x: step * (i + 0.06), width: step * 0.88, y: 18, height: 22, rx: 3 };
+    const token = svg.appendChild(shape("g", {}));
+    token.append(shape("title", {}, `token ${numbers[i] + 1}, value ${value.toFixed(2)}${i === needle ? ", the needle" : ""}`));
+    token.append(shape("rect", box));
+    if (step >= 36) token.append(shape("text", { x: middle(i), y: 33, "text-anchor": "middle" }, value.toFixed(2)));
+  });
+  const at = Math.min(width - 22, Math.max(22, middle(needle)));
+  svg.append(shape("text", { class: "needle-label", x: at, y: 13, "text-anchor": "middle" }, "needle"));
+  if (at > 150) svg.append(shape("text", { class: "quiet", x: 0, y: 13 }, step >= 36 ? "tokens and their values" : "tokens"));
+  const shared = rows.filter((row) => row.normalised).flatMap((row) => row.heights);
+  [tokens, ...rows].forEach(({ title, heights, style, normalised: isNormalised }, line) => {
+    const scaled = isNormalised ? shared : heights; // weights that sum to one share a scale
+    const high = Math.max(1e-9, ...scaled), low = Math.min(0, ...scaled), top = BOXES + line * ROW;
+    const y = (value) => top + 62 - ((value - low) / (high - low)) * 40;
+    if (style) svg.append(shape("path", { class: `curve ${style}`, d: `M0 ${top + 11}h17` }));
+    svg.append(shape("text", { x: style ? 22 : 0, y: top + 15 }, title));
+    heights.forEach((value, i) => {
       svg.append(shape("rect", {
-        class: i === needle ? "bar-needle" : "bar-other", x: step * (i + 0.12), width: step * 0.76,
-        y: Math.min(y(height), y(0)), height: Math.max(1, Math.abs(y(height) - y(0))),
+        class: `bar-${kind(i)}`, x: step * (i + 0.12), width: step * 0.76,
+        y: Math.min(y(value), y(0)), height: Math.max(1, Math.abs(y(value) - y(0))),
       }));
     });
     svg.append(shape("path", { class: "axis", d: `M0 ${y(0)}H${width}` }));
   });
-  const at = Math.min(width - 22, Math.max(22, step * (needle + 0.5)));
-  svg.append(shape("text", { class: "needle-label", x: at, y: rows.length * ROW + 14, "text-anchor": "middle" }, "needle"));
   place.replaceChildren(svg);
 }
 
@@ -82,7 +100,8 @@ const SMALLEST_GAP = 1e-6; // of the logarithmic axis
 
 function drawRisk() {
   const { task, nu, length, bias } = state;
-  const listed = [BAYES, FLOOR, ...state.show].map((name) => ({ name, surface: surfaceOf(task, name, bias, nu) }));
+  const possible = [BAYES, FLOOR, ...state.show].filter((name) => surfacesOf(task, name).length);
+  const listed = possible.map((name) => ({ name, surface: surfaceOf(task, name, bias, nu) }));
   const present = listed.filter((each) => each.surface);
   drawRiskAgainstNu(state);
   drawRiskAgainstLength(state, present);
@@ -96,7 +115,7 @@ function riskChart(title, axis, here, curves, places, head) {
   const drawn = gap ? curves.filter(({ name }) => name !== BAYES) : curves;
   const height = (risk, i) => (gap ? Math.max(risk - reference[i], SMALLEST_GAP) : risk);
   return {
-    title: `${gap ? "distance to Bayes" : "risk"} against ${title}`,
+    title: `${gap ? "gap to the Bayes risk" : "risk"} against ${title}`,
     x: axis,
     y: gap ? { low: SMALLEST_GAP, high: 1, log: true } : { low: 0, high: 1 },
     here,
@@ -125,7 +144,7 @@ function drawRiskAgainstLength({ task, nu, length, follow }, present) {
   const longest = growing ? Math.min(range.length, Math.exp(range.nu / slope)) : range.length;
   const signalAt = (at) => (growing ? Math.min(range.nu, slope * Math.log(at)) : nu);
   const curves = present.map(({ name, surface }) => ({
-    name, at: (at) => alongNu(surface, Math.min(at, longest))(signalAt(at)),
+    name, at: growing ? (at) => alongNu(surface, Math.min(at, longest))(signalAt(at)) : alongLength(surface, nu),
   }));
   const places = Array.from({ length: 81 }, (_, i) => 2 * (longest / 2) ** (i / 80));
   const axis = { low: 2, high: range.length, log: true, label: "tokens L" };
@@ -140,20 +159,26 @@ function drawValues({ task, nu, length, bias }, present, absent) {
   }));
   const bayes = rows[0].found;
   rows.sort((a, b) => a.found.risk - b.found.risk || (b.name === BAYES) - (a.name === BAYES));
-  const head = (name) => element("th", { scope: "row" }, swatch(styleOf(name)), labelOf(name));
-  const cells = (texts) => texts.map((text) => element("td", {}, text));
-  const line = ({ name, found, at }) => element("tr", {}, head(name), ...cells([
-    withError(found) + (at && !at.attained ? " (limit)" : ""),
-    name === BAYES ? "" : gapText(found, bayes),
-    at ? sizeText(at.k) : "",
-    at ? (atlas.attentions[name].takes_bias ? sizeText(at.bias) : "no effect") : "",
-  ]));
-  const missing = ({ name }) => element("tr", {}, head(name),
-    element("td", { colspan: 4 }, "not in the atlas with these settings"));
-  $("values-title").textContent = `${task} task, ν = ${nuText(nu)}, L = ${lengthText(length)}, `
-    + (bias === FREE ? "best bias" : "no bias");
+  const line = ({ name, found, at }) => tableRow(styleOf(name), labelOf(name), {
+    risk: withError(found) + (at ? markOf(at.result) : ""),
+    "gap to Bayes": name === BAYES ? "" : gapText(found, bayes),
+    "best k": at ? sizeText(at.k) : "",
+    "best b": at ? (atlas.attentions[name].takes_bias ? sizeText(at.bias) : "no effect") : "",
+  });
+  const missing = ({ name }) => tableRow(styleOf(name), labelOf(name), { risk: "not computed for this bias" });
+  $("values-title").textContent = `${task} task, ν = ${nuText(nu)}, L = ${lengthText(length)}, bias ${BIASES[bias]}`;
   $("values").replaceChildren(...rows.map(line), ...absent.map(missing));
 }
+const BIASES = { [DEFAULT]: "as published", [FREE]: "tuned", [NONE]: "0" };
+const markOf = (result) => (result.startsWith("infimum") ? " (limit)" : result.startsWith("converged") ? "" : ` (${result})`);
+
+/** A row of a table; on narrow screens each cell shows the name of its column. */
+function tableRow(style, title, cells) {
+  const row = element("tr", { role: "row" }, element("th", { role: "rowheader", scope: "row" }, swatch(style), title));
+  for (const [name, text] of Object.entries(cells)) row.append(element("td", { role: "cell", "data-column": name }, text));
+  return row;
+}
+
 function gapText(found, bayes) {
   const gap = found.risk - bayes.risk, error = found.error + bayes.error;
   if (gap <= error) return `0 within ${Math.max(error, 1e-7).toExponential(0)}`;
@@ -178,12 +203,8 @@ function drawLearning() {
   slider.setAttribute("aria-valuetext", `α = ${alpha}`);
   $("alpha-value").textContent = alpha;
 
-  const textAt = (points, at) => {
-    const point = points.find((each) => each[0] === at);
-    if (!point) return "not computed at this α";
-    const [, risk, error, converged] = point;
-    return (risk === null ? "no value" : withError({ risk, error })) + (converged ? "" : " (did not converge)");
-  };
+  const pointAt = (points, at) => points.find((each) => each[0] === at) ?? [at, null, null, true, "not computed"];
+  const textAt = ([, risk, error]) => (risk === null ? "no value" : withError({ risk, error }));
   const known = (points) => points.filter(([, risk]) => risk !== null);
   const { information, algorithmic } = setting.thresholds;
   // No line goes through the jump of the optimum, nor through a point that did not converge.
@@ -206,12 +227,17 @@ function drawLearning() {
     })),
     read: (place) => {
       const at = closest(alphas, place);
-      return [`α = ${at}`, ...Object.entries(curves).map(([name, points]) => `${name} ${textAt(points, at)}`)];
+      return [`α = ${at}`, ...Object.entries(curves).map(([name, points]) => {
+        const point = pointAt(points, at);
+        return `${name} ${textAt(point)}${point[3] ? "" : " (not converged)"}`;
+      })];
     },
   });
   $("learned-title").textContent = `${settingText(setting)}, α = ${alpha}`;
-  $("learned").replaceChildren(...Object.entries(curves).map(([name, points]) => element("tr", {},
-    element("th", { scope: "row" }, swatch(style(name)), name), element("td", {}, textAt(points, alpha)))));
+  $("learned").replaceChildren(...Object.entries(curves).map(([name, points]) => {
+    const point = pointAt(points, alpha);
+    return tableRow(style(name), name, { "test risk": textAt(point), note: point[4] });
+  }));
 }
 
 // ---- Gradient flow ---------------------------------------------------------------------------------------------
@@ -245,6 +271,6 @@ function drawFlow() {
     read: reading([["risk", "", "risk"]]),
   });
   const legend = OVERLAPS.flatMap(([, style, text]) => [swatch(style), `${text}; `]);
-  $("flow-note").replaceChildren(...legend, `gradient flow of the risk with infinite data, ${settingText(flow)}. `
-    + `It ends at risk ${run.risk.at(-1).toFixed(4)}; ${run.result}.`);
+  $("flow-note").replaceChildren(...legend, `overlap of the trained k or v with the teacher’s k* or v*. `
+    + `Gradient flow on the risk with infinite data, ${settingText(flow)}; final risk ${run.risk.at(-1).toFixed(4)}, ${run.result}.`);
 }

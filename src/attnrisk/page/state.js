@@ -1,7 +1,7 @@
 // The state of the page, which its address holds after the #.
 
 const RANGES = {};
-for (const task of ["spiked", "max"]) {
+for (const task of ["spiked", "max", "flipped"]) {
   const own = atlas.surfaces.filter((each) => each.task === task && each.attention === BAYES);
   const finite = own.find((each) => !each.infinite);
   if (finite) RANGES[task] = { nu: finite.nu.at(-1), length: finite.length.at(-1), infinite: own.length > 1 };
@@ -14,8 +14,8 @@ const LENGTHS = [...new Set(Array.from({ length: 121 }, (_, i) => {
 const NU_STEP = 0.25, MOST_SEEDS = 2 ** 31 - 1, MOST_STEPS = 6;
 
 const initial = {
-  task: "spiked", nu: 9, length: 16, bias: NONE,
-  show: ["softmax", "taylor-2", "erf", "linear"].filter((name) => name in atlas.attentions),
+  task: "spiked", nu: 9, length: 16, bias: DEFAULT,
+  show: ["softmax", "softplus", "sigmoid", "linear"].filter((name) => name in atlas.attentions),
   gap: false, follow: false, seed: 5, step: 1, setting: 0, alpha: 3, flow: 0, run: 0,
 };
 initial.show.push(...names.filter((name) => atlas.attentions[name].of_user));
@@ -39,7 +39,7 @@ const READ = {
     return +text;
   },
   length: whole(2, LENGTHS.at(-1)),
-  bias: oneOf(NONE, FREE),
+  bias: oneOf(DEFAULT, FREE, NONE),
   show: (text) => text.split(",").filter(Boolean).map((name) => oneOf(...names)(decodeURIComponent(name))),
   gap: yesOrNo,
   follow: yesOrNo,

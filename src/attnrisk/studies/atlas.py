@@ -1,39 +1,40 @@
-"""The atlas: least risks over `(ν, L)` as Chebyshev interpolants, with learning curves, thresholds and flows.
+"""The atlas: least risks over `(ν, L)` as interpolants, with learning curves, thresholds and flows.
 
-The logit of the risk, `log(E/(1 − E))`, is interpolated in `ν` and `log L`: for a long sequence the risk falls from
-1 to 0 in a narrow range about `ν = 2 log L`, while its logit goes smoothly from `log L` to a line in `ν`.
+Everything is computed through ordinary questions, so that any backend serves and a store resumes; a surface, a setting
+or a flow whose answers are not all there is left out of the file.
 """
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import qmc
 
 from .._check import refuse
-from .._results import record
 from .._rows import BAYES, FLOOR
 from ..attention import CATALOGUE, AbstractAttention, get_attention
-from ..flow.flow import gradient_flow, random_starts
 from ..numerics.minimise import BATCH
 from ..population import population_minima
-from ..population.minimisers import linear_minimum, softmax_minimum
-from ..population.overlaps import swapped
 from ..population.plan import is_exact
 from ..tasks import TASKS
-from .execute import Ask, Progress
+from .atlas_questions import (
+    FLIPPED,
+    TIMES,
+    FlippedMinimum,
+    FlowPaths,
+    FormulaMinimum,
+    least,
+)
+from .execute import Backend, Progress, execute
 from .fingerprint import fingerprint, versions
+from .interpolant import Grid, compress, grid, significant
 from .questions import (
-    AbstractAttentionQuestion,
     AbstractQuestion,
-    AbstractTaskQuestion,
     Bayes,
     Floor,
     LearningCurve,
@@ -43,138 +44,18 @@ from .questions import (
     Thresholds,
     is_converged,
 )
+from .store import Store
 
-LAYOUT = 1  # of the file; the page refuses another
+LAYOUT = 2  # of the file; the page refuses another
+BATCHES = (
+    3  # batches of questions in one task of a worker: fewer compile less often, more end together
+)
 NONE, FREE = "0", "free"  # the biases of the questions
 
-_SMALLEST = 1e-9  # risk: smaller ones, such as the infimum 0 of softmax at ν = ∞, are kept as this
-_SAFETY = 2.0  # another point exceeds the largest error at n held-out points with chance 1/(n + 1)
-_ROUNDING = 6  # digits of a logit: 10^-6 of the risk, far below the error of the interpolant
 # Scores at which a kernel or an element-wise weight is tabulated for drawing: dense near 0, up to 4000.
 _SCORES = np.sinh(np.linspace(-9.0, 9.0, 361))
-_TIMES = np.geomspace(0.1, 1e4, 60)
 
-
-class Grid(NamedTuple):
-    """Chebyshev–Lobatto nodes in `signal_place` and in `log L`, lengths rounded to integers, and held-out points."""
-
-    nu: tuple[float, ...]
-    length: tuple[int, ...]
-    held_out: tuple[tuple[float, int], ...]
-
-    @property
-    def points(self) -> list[tuple[float, int]]:
-        """All nodes, then the points held out."""
-        return [*product(self.nu, self.length), *self.held_out]
-
-
-def signal_place(task: str, nu: Any) -> Any:
-    """The variable in which the logit is smooth: `√ν` on the spiked task, `ν/(2 + ν)` on the max task.
-
-    With 12 × 7 nodes on the max task the second is ten times as accurate as the first.
-    """
-    return np.sqrt(nu) if task == "spiked" else nu / (2.0 + nu)
-
-
-def _signal_at(task: str, place: float) -> float:
-    return place**2 if task == "spiked" else 2.0 * place / (1.0 - place)
-
-
-def grid(
-    task: str, signals: int, most_signal: float, lengths: int, longest: int, held_out: int
-) -> Grid:
-    """`signals` nodes up to `most_signal`, or `ν = ∞` alone where that is infinite, times `lengths` nodes."""
-    end = 0.0 if math.isinf(most_signal) else signal_place(task, most_signal)
-
-    def signal(share: float) -> float:
-        return round(_signal_at(task, share * end), 6) if end else math.inf
-
-    def length(share: float) -> int:
-        return round(2.0 * (longest / 2.0) ** share)
-
-    nodes: list[int] = []
-    for share in _unit_nodes(lengths):  # rounded, but never the same twice
-        nodes.append(max(length(share), nodes[-1] + 1 if nodes else 2))
-    draws = qmc.Sobol(2, seed=0).random(2 ** math.ceil(math.log2(held_out)))[:held_out].tolist()
-    nu = tuple(map(signal, _unit_nodes(signals))) if end else (math.inf,)
-    return Grid(nu, tuple(nodes), tuple((round(signal(x), 4), length(y)) for x, y in draws))
-
-
-def _unit_nodes(count: int) -> list[float]:
-    return [(1.0 - math.cos(math.pi * each / (count - 1))) / 2.0 for each in range(count)]
-
-
-class Plan(NamedTuple):
-    """What an atlas holds: for each task its grids and the attentions, each with its biases; then the settings of
-    learning and of flows."""
-
-    grids: dict[str, tuple[Grid, ...]]
-    attentions: dict[str, dict[str, tuple[str, ...]]]
-    learning: tuple[tuple[str, float, str], ...]
-    learners: tuple[str, ...]
-    alphas: tuple[float, ...]
-    optimal_alphas: tuple[float, ...]
-    log2_points: int
-    flows: tuple[tuple[str, float, str], ...]
-    flowing: tuple[str, ...]
-
-
-def exact_attentions(task: str) -> tuple[str, ...]:
-    """Those of the catalogue that have an exact method and one formula `φ/Σφ`, or `h`, at all lengths."""
-    problem = TASKS[task](1.0, 3)
-    return tuple(
-        name
-        for name in CATALOGUE
-        if is_exact(problem, get_attention(name))
-        and not get_attention(name).knows_length
-        and name != "softpick"
-    )
-
-
-@dataclass(frozen=True)
-class FormulaMinimum(AbstractAttentionQuestion):
-    """The least risk of an attention whose minimiser has a formula: no search, and exact at `ν = ∞`.
-
-    A bias has no effect on them: it is void in `e^χ` over its sum, and absorbed by the scales in `1 + χ`.
-    """
-
-    kind: ClassVar[str] = "formula minimum"
-    package: ClassVar[str] = "population"
-    batch: ClassVar[int] = 16
-    formulas: ClassVar[Any] = {"softmax": softmax_minimum, "linear": linear_minimum}
-
-    def answer(self) -> Record:
-        found = self.formulas[self.attention](self.problem)
-        return record(found) | {"best_bias": found.bias}
-
-
-@dataclass(frozen=True)
-class FlowPaths(AbstractAttentionQuestion):
-    """Gradient flow from two small random starts and from one with swapped roles, at times evenly spaced in `log t`."""
-
-    kind: ClassVar[str] = "flow paths"
-    package: ClassVar[str] = "flow"
-
-    def answer(self) -> list[Record]:
-        random = random_starts(jax.random.key(0), 2)
-        starts = jax.tree.map(
-            lambda many, one: np.concatenate([many, np.asarray(one)[None]]), random, swapped()
-        )
-        flow = gradient_flow(self.problem, self.student, starts, _TIMES)
-        overlaps = {name: getattr(flow.overlaps, name) for name in _OVERLAPS}
-        return [
-            {
-                "start": name,
-                "result": str(flow.result[run]),
-                "end_time": float(flow.end_time[run]),
-                "risk": np.asarray(flow.risk.value)[run].tolist(),
-                **{key: np.asarray(values)[run].tolist() for key, values in overlaps.items()},
-            }
-            for run, name in enumerate(("random, first", "random, second", "swapped"))
-        ]
-
-
-_OVERLAPS = ("m_kk", "m_kv", "m_vk", "m_vv")
+Answers = Mapping[str, Any]  # by the address of the question
 
 
 @dataclass(frozen=True)
@@ -186,197 +67,164 @@ class Surface:
     bias: str
     grid: Grid
 
-    def questions(self) -> list[AbstractTaskQuestion]:
+    @property
+    def labels(self) -> dict[str, str]:
+        """What tells it from others."""
+        return {"task": self.task, "attention": self.attention, "bias": self.bias}
+
+    def questions(self) -> list[AbstractQuestion]:
         """At all nodes, then at the points held out."""
-        return [self._question(nu, str(length)) for nu, length in self.grid.points]
+        return [self._question(nu, length) for nu, length in self.grid.points]
 
-    def _question(self, nu: float, length: str) -> AbstractTaskQuestion:
+    def _question(self, nu: float, length: int) -> AbstractQuestion:
         """The one place where the bias of an attention is chosen."""
-        if self.attention in (BAYES, FLOOR):
-            return (Bayes if self.attention == BAYES else Floor)(self.task, nu, length)
-        if self.attention in FormulaMinimum.formulas:
-            return FormulaMinimum(self.task, nu, length, self.attention)
-        return Population(self.task, nu, length, self.attention, bias=self.bias)
+        name, at = self.attention, (self.task, nu, str(length))
+        if self.task == FLIPPED:
+            return FlippedMinimum(nu, length, name)
+        if name in (BAYES, FLOOR):
+            return (Bayes if name == BAYES else Floor)(*at)
+        if name in FormulaMinimum.formulas:
+            return FormulaMinimum(*at, name)
+        return Population(*at, name, bias=self.bias)
 
-    def compress(self, found: Sequence[Record]) -> Record:
-        """The interpolant of these answers; its error, in the logit, is measured at the points held out."""
-        shape = len(self.grid.nu), len(self.grid.length)
-        nodes, others = found[: shape[0] * shape[1]], found[shape[0] * shape[1] :]
-        piece: Record = {
-            "task": self.task,
-            "attention": self.attention,
-            "bias": self.bias,
-            "nu": ["inf" if math.isinf(nu) else nu for nu in self.grid.nu],
-            "length": list(self.grid.length),
-            "logit": _table([logit(each["risk"]) for each in nodes], shape, _ROUNDING),
-        }
-        if self.attention not in (BAYES, FLOOR):
-            for name in ("m_kk", "m_vv", "best_bias"):
-                column = [_significant(each[name]) for each in nodes]
-                piece[name] = np.reshape(column, shape).tolist()
-            piece["attained"] = "".join(str(int(each["attained"])) for each in nodes)
-        misses = [
-            abs(logit_at(piece, *at) - logit(each["risk"]))
-            for at, each in zip(self.grid.held_out, others, strict=True)
+
+class Plan(NamedTuple):
+    """What an atlas holds."""
+
+    surfaces: tuple[Surface, ...]
+    learning: tuple[tuple[str, float, str], ...]
+    learners: tuple[str, ...]
+    alphas: tuple[float, ...]
+    log2_points: int
+    flows: tuple[tuple[str, float, str], ...]
+    flowing: tuple[str, ...]
+
+    def curves(self, setting: tuple[str, float, str]) -> list[LearningCurve]:
+        """Of all learners at one setting."""
+        more = self.alphas, self.log2_points
+        return [LearningCurve(*setting, name, *more) for name in self.learners]
+
+    def optima(self, setting: tuple[str, float, str]) -> list[AbstractQuestion]:
+        """The thresholds, and the optimum at each `α`."""
+        optima = [Optimal(*setting, alpha) for alpha in self.alphas]
+        return [Thresholds(*setting), *optima]
+
+    def paths(self) -> list[FlowPaths]:
+        """All flows."""
+        return [FlowPaths(*setting, name) for setting, name in product(self.flows, self.flowing)]
+
+    def questions(self) -> list[AbstractQuestion]:
+        """Everything: first what takes a minute each, then surface by surface, so that a part of them is complete."""
+        return [
+            *(each for setting in self.learning for each in self.curves(setting)),
+            *self.paths(),
+            *(each for setting in self.learning for each in self.optima(setting)),
+            *(each for surface in self.surfaces for each in surface.questions()),
         ]
-        computed = max(_logit_error(each) for each in found)
-        piece["error"] = _significant(_SAFETY * max(misses) + computed)
-        piece["median_error"] = _significant(float(np.median(misses)))
-        piece["held_out"] = len(misses)
-        return piece
 
 
-def _logit_error(found: Record) -> float:
-    risk = min(max(found["risk"], _SMALLEST), 1.0 - _SMALLEST)
-    return float(found["risk_error"] / (risk * (1.0 - risk))) if found["risk"] > _SMALLEST else 0.0
+# ν = 60 is beyond 4 log L for a million tokens. Coarser grids where a point takes a second or more.
+_FINE = {
+    "spiked": (grid("spiked", 20, 60.0, 12, 10**6, 40),),
+    "max": (grid("max", 18, 20.0, 10, 10**4, 24), grid("max", 1, math.inf, 12, 10**4, 14)),
+}
+_COARSE = {
+    "spiked": (grid("spiked", 15, 60.0, 9, 10**6, 20),),
+    "max": (grid("max", 12, 20.0, 7, 10**4, 12), grid("max", 1, math.inf, 8, 10**4, 6)),
+}
+# A free bias of these takes ten seconds a point on the max task.
+_ROUGH = (grid("max", 9, 20.0, 5, 10**4, 7), grid("max", 1, math.inf, 7, 10**4, 5))
+_SLOW = ("relu", "relu2", "taylor-2", "elementwise-relu")
+# One point of two heads takes ten seconds at 10 tokens and a minute at 1000.
+_FLIPPED_GRID = grid(FLIPPED, 8, 30.0, 5, 100, 6)
 
 
-def _table(values: Sequence[float], shape: tuple[int, int], digits: int) -> list[list[float]]:
-    return np.round(np.reshape(values, shape), digits).tolist()
-
-
-def _significant(value: float) -> float:
-    return float(f"{value:.5g}")
-
-
-def logit(risk: float) -> float:
-    """`log(E/(1 − E))` of a risk cut to where it is finite."""
-    cut = min(max(risk, _SMALLEST), 1.0 - _SMALLEST)
-    return math.log(cut) - math.log1p(-cut)
-
-
-def logit_at(piece: Mapping[str, Any], nu: float, length: float) -> float:
-    """The interpolant, by the barycentric formula in `signal_place` and in `log L`."""
-    table = np.asarray(piece["logit"])
-    if piece["nu"] != ["inf"]:
-        task, nodes = piece["task"], np.asarray(piece["nu"], float)
-        table = _barycentric(signal_place(task, nodes), signal_place(task, nu)) @ table
-    return float(np.squeeze(table @ _barycentric(np.log(piece["length"]), math.log(length))))
-
-
-def risk_at(piece: Mapping[str, Any], nu: float, length: float) -> tuple[float, float]:
-    """The risk that the atlas gives, and its stated error."""
-    risk = 1.0 / (1.0 + math.exp(-logit_at(piece, nu, length)))
-    return risk, risk * (1.0 - risk) * piece["error"]
-
-
-def _barycentric(nodes: np.ndarray, place: float) -> np.ndarray:
-    """The weights of the values at the nodes; lengths are rounded, so that the nodes are not quite Chebyshev's."""
-    apart = place - nodes
-    if np.any(np.abs(apart) < 1e-12):
-        return (np.abs(apart) < 1e-12).astype(float)
-    spread = (nodes[:, None] - nodes) * 4.0 / (nodes.max() - nodes.min())
-    np.fill_diagonal(spread, 1.0)
-    weights = 1.0 / (np.prod(spread, 1) * apart)
-    return weights / weights.sum()
-
-
-def biases_of(task: str, name: str) -> tuple[str, ...]:
-    """The biases for which an attention is computed on a task; none where that takes too long.
-
-    Without a bias a point takes up to 3 s of one core on the spiked task. On the max task it takes 0.1 s for
-    element-wise attentions, 2 to 8 s for most kernels, whose bias stays 0 there, and 20 to 80 s for softplus and elu+1,
-    whose least risk is a limit as `k` grows: these are left out.
-    """
+def surfaces_of(task: str, name: str) -> list[Surface]:
+    """Those of an attention on a task: none without an exact method, or one formula `φ/Σφ`, or `h`, at all lengths."""
     attention = get_attention(name)
-    if name in FormulaMinimum.formulas:
-        return (NONE,)
-    if task == "max" and attention.family == "kernel":
-        return () if name in ("softplus", "elu+1") else (NONE,)
-    return NONE, FREE
+    exact = is_exact(TASKS[task](1.0, 3), attention)
+    if not exact or attention.knows_length or name == "softpick":
+        return []
+    formula = name in FormulaMinimum.formulas
+    quick = formula or (attention.analytic and not attention.compares_tokens)
+    listed = []
+    for bias in (NONE,) if formula else (NONE, FREE):
+        rough = task == "max" and bias == FREE and name in _SLOW
+        grids = _ROUGH if rough else (_FINE if quick else _COARSE)[task]
+        listed += [Surface(task, name, bias, each) for each in grids]
+    return listed
 
 
-# ν = 60 is beyond 4 log L for a million tokens.
+def _all_surfaces() -> Iterator[Surface]:
+    for task, grids in _FINE.items():
+        for each, name in product(grids, (BAYES, FLOOR)):
+            yield Surface(task, name, NONE, each)
+        for name in CATALOGUE:
+            yield from surfaces_of(task, name)
+    for name in (BAYES, *FlippedMinimum.students):
+        yield Surface(FLIPPED, name, NONE, _FLIPPED_GRID)
+
+
 FULL = Plan(
-    grids={
-        "spiked": (grid("spiked", 22, 60.0, 12, 10**6, 36),),
-        "max": (grid("max", 14, 20.0, 8, 10**4, 20), grid("max", 1, math.inf, 10, 10**4, 14)),
-    },
-    attentions={
-        task: {name: biases_of(task, name) for name in exact_attentions(task)} for task in TASKS
-    },
+    surfaces=tuple(_all_surfaces()),
     learning=(("spiked", 5.0, "3"), ("spiked", 2.0, "3"), ("max", math.inf, "3")),
     learners=("softmax", "softplus", "taylor-2", "erf", "linear"),
-    alphas=(0.5, 0.8, 1.2, 2.0, 4.0, 8.0, 16.0),
-    # The same and more; without label noise the optimum jumps at α = 1.
-    optimal_alphas=(
-        0.5,
-        0.65,
-        0.8,
-        0.9,
-        0.995,
-        1.005,
-        1.2,
-        1.5,
-        2.0,
-        2.5,
-        3.0,
-        4.0,
-        6.0,
-        8.0,
-        16.0,
-    ),
+    # Without label noise the optimum jumps at α = 1, and message passing a little above.
+    alphas=(0.5, 0.7, 0.9, 0.98, 1.02, 1.1, 1.4, 2.0, 3.0, 4.5, 7.0, 11.0, 16.0),
     log2_points=7,
     flows=(("spiked", 2.0, "10"), ("spiked", 5.0, "3")),
     flowing=("softmax", "softplus", "taylor-2", "erf", "linear"),
 )
 
 
-def surfaces(plan: Plan) -> Iterator[Surface]:
-    """All surfaces of a plan."""
-    for task, grids in plan.grids.items():
-        names = {BAYES: (NONE,), FLOOR: (NONE,)} | plan.attentions[task]
-        for each, (name, biases) in product(grids, names.items()):
-            for bias in biases:
-                yield Surface(task, name, bias, each)
+def collect(
+    plan: Plan,
+    backend: Backend | None = None,
+    store: Store | None = None,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """The answers by address, those that the backend gives, and what failed, each in a line."""
+    answers, failures = {}, []
+    for row in execute(plan.questions(), backend, store, progress, retry=True):
+        if row.failed:
+            failures.append(f"{row.question} {row.inputs}: {row.result}")
+        else:
+            answers[row.address] = row.answer
+    return answers, failures
 
 
-def questions(plan: Plan) -> list[AbstractQuestion]:
-    """Everything that an atlas asks; the slow ones first, so that no worker ends long after the others."""
-    slow: list[AbstractQuestion] = [
-        *(Thresholds(*setting) for setting in plan.learning),
-        *_curves(plan),
-        *(Optimal(*setting, alpha) for setting in plan.learning for alpha in plan.optimal_alphas),
-        *_flows(plan),
+def make(answers: Answers, plan: Plan = FULL) -> Record:
+    """The atlas of these answers: each surface, setting and flow that is complete."""
+    results: list[str] = []
+    pieces = [
+        compress(
+            each.labels, each.grid, [answers.get(one.address) for one in each.questions()], results
+        )
+        for each in plan.surfaces
     ]
-    listed = [each for surface in surfaces(plan) for each in surface.questions()]
-    return [*slow, *sorted(listed, key=lambda each: each.task != "max")]
-
-
-def _curves(plan: Plan) -> list[LearningCurve]:
-    return [
-        LearningCurve(*setting, name, plan.alphas, plan.log2_points)
-        for setting in plan.learning
-        for name in plan.learners
-    ]
-
-
-def _flows(plan: Plan) -> list[FlowPaths]:
-    return [FlowPaths(*setting, name) for setting in plan.flows for name in plan.flowing]
-
-
-def make(ask: Ask, plan: Plan = FULL) -> Record:
-    """The atlas; everything is asked at once, so that all workers have work."""
-    ask(questions(plan))
-    pieces = [surface.compress(ask(surface.questions())) for surface in surfaces(plan)]
-    shown = {name for names in plan.attentions.values() for name in names}
+    settings = [_learning(answers, plan, setting) for setting in plan.learning]
+    asked = [(each, answers.get(each.address)) for each in plan.paths()]
+    shown = {each.attention for each in plan.surfaces}
     return {
         "layout": LAYOUT,
         "versions": versions(),
         "numerics": fingerprint(Population),
-        "scores": [_significant(score) for score in _SCORES],
+        "results": results,
+        "scores": [significant(score) for score in _SCORES],
         "attentions": {
             name: describe(get_attention(name), CATALOGUE[name].formula)
             for name in CATALOGUE
             if name in shown
-        },
-        "surfaces": pieces,
-        "learning": [_learning(ask, plan, setting) for setting in plan.learning],
-        "times": [_significant(time) for time in _TIMES],
+        }
+        | (_HEADS if FLIPPED in {each.task for each in plan.surfaces} else {}),
+        "surfaces": [piece for piece in pieces if piece is not None],
+        "learning": [setting for setting in settings if setting is not None],
+        "times": [significant(time) for time in TIMES],
         "flows": [
             {"task": each.task, "nu": each.nu, "length": each.length, "attention": each.attention}
-            | {"runs": [_rounded(run) for run in found]}
-            for each, found in zip(_flows(plan), ask(_flows(plan)), strict=True)
+            | {"runs": [_rounded(run) for run in runs]}
+            for each, runs in asked
+            if runs is not None
         ],
     }
 
@@ -390,54 +238,71 @@ def describe(attention: AbstractAttention, formula: str) -> Record:
         "formula": formula,
         "constant": float(getattr(attention, "constant", 0.0)),
         "takes_bias": attention.name not in FormulaMinimum.formulas,
-        "values": [_significant(value) if math.isfinite(value) else None for value in values],
+        "default_bias": FREE if attention.free_bias else NONE,
+        "values": [significant(value) if math.isfinite(value) else None for value in values],
     }
 
 
-def _learning(ask: Ask, plan: Plan, setting: tuple[str, float, str]) -> Record:
-    """Learning curves at one setting, with the optimum and both thresholds."""
+# Two heads, each a softmax with the key of the other reversed: their mean, or both in one softmax, which is cosh.
+_HEADS = {
+    "two heads": {
+        "family": "heads",
+        "formula": "(softmax(χ) + softmax(−χ)) / 2",
+        "constant": 0.0,
+        "takes_bias": False,
+        "default_bias": NONE,
+        "values": [significant(score) for score in _SCORES],
+    },
+    "Bayes-softmax": {
+        "family": "kernel",
+        "formula": "cosh χ / Σ cosh χ",
+        "constant": 0.0,
+        "takes_bias": False,
+        "default_bias": NONE,
+        "values": [significant(np.logaddexp(score, -score)) for score in _SCORES],
+    },
+}
+
+
+def _learning(answers: Answers, plan: Plan, setting: tuple[str, float, str]) -> Record | None:
+    """Learning curves at one setting, with the optimum and both thresholds; `None` without the latter."""
     task, nu, length = setting
-    optima = ask([Optimal(*setting, alpha) for alpha in plan.optimal_alphas])
-    (jumps,) = ask([Thresholds(*setting)])
-    curves = [each for each in _curves(plan) if (each.task, each.nu, each.length) == setting]
+    found: list[Any] = [answers.get(each.address) for each in plan.optima(setting)]
+    if None in found:
+        return None
+    jumps, *optima = found
+    curves = {each.attention: answers.get(each.address) for each in plan.curves(setting)}
     return {
         "task": task,
         "nu": "inf" if math.isinf(nu) else nu,
         "length": int(length),
         "curves": {
-            asked.attention: [
-                _point(each["alpha"], each, "test_risk") for each in sorted(found, key=_alpha)
-            ]
-            for asked, found in zip(curves, ask(curves), strict=True)
+            name: [_point(each, "test_risk", each["alpha"]) for each in reversed(rows)]
+            for name, rows in curves.items()
+            if rows is not None
         },
-        "optimal": [
-            _point(alpha, each, "risk")
-            for alpha, each in zip(plan.optimal_alphas, optima, strict=True)
-        ],
+        "optimal": [_point(each, "risk", at) for at, each in zip(plan.alphas, optima, strict=True)],
         "reachable": [
-            _point(alpha, each, "reachable_risk")
-            for alpha, each in zip(plan.optimal_alphas, optima, strict=True)
+            _point(each, "reachable_risk", at) for at, each in zip(plan.alphas, optima, strict=True)
         ],
         "thresholds": {
-            name: jumps[name] and _significant(jumps[name])
+            name: jumps[name] and significant(jumps[name])
             for name in ("information", "algorithmic")
         },
     }
 
 
-def _alpha(found: Record) -> float:
-    return float(found["alpha"])
-
-
-def _point(alpha: float, found: Record, name: str) -> list[Any]:
-    """`[α, risk, error, converged]`; no risk where there is none."""
+def _point(found: Record, name: str, alpha: float) -> list[Any]:
+    """`[α, risk, error, converged, note]`; no risk where there is none, and in the note what is to be said of it."""
     risk, error = found[name], found[f"{name}_error"]
-    known = math.isfinite(risk)
+    known, converged = math.isfinite(risk), is_converged(found["result"])
+    notes = ["" if converged else found["result"], found.get("warning") or ""]
     return [
         alpha,
-        _significant(risk) if known else None,
+        significant(risk) if known else None,
         float(f"{error:.2g}") if known and math.isfinite(error) else None,
-        is_converged(found["result"]),
+        converged,
+        "; ".join(note for note in notes if note),
     ]
 
 
@@ -467,20 +332,22 @@ def with_attention(
     atlas: Record, attention: AbstractAttention, name: str, progress: Progress | None = None
 ) -> Record:
     """The atlas with one more attention on the spiked task, computed here: it has no name, and so no question."""
-    if not is_exact(TASKS["spiked"](1.0, 3), attention):
+    if attention.knows_length or not is_exact(TASKS["spiked"](1.0, 3), attention):
         raise refuse("attention", repr(name), "a normalised kernel or an element-wise function")
     label = f"your {name}" if name in atlas["attentions"] else name
     tasks = [TASKS["spiked"](nu, length) for nu, length in USER_GRID.points]
     found: list[Record] = []
     for start in range(0, len(tasks), BATCH):
         minima = population_minima(tasks[start : start + BATCH], attention)
-        found += [record(each) | {"best_bias": each.bias} for each in minima]
+        found += [least(each) for each in minima]
         if progress is not None:
             progress(label, len(found), len(tasks))
-    bias = FREE if attention.free_bias else NONE
-    surface = Surface("spiked", label, bias, USER_GRID).compress(found)
+    results = list(atlas["results"])
+    labels = Surface("spiked", label, FREE if attention.free_bias else NONE, USER_GRID).labels
+    surface = compress(labels, USER_GRID, found, results)
     described = describe(attention, "") | {"takes_bias": True, "of_user": True}
     return atlas | {
+        "results": results,
         "attentions": atlas["attentions"] | {label: described},
         "surfaces": [*atlas["surfaces"], surface],
     }

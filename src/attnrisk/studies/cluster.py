@@ -47,17 +47,23 @@ def _remote(scheduler: str) -> "Client":
 
 
 def completed(
-    client: "Client", work: Callable[[list[_T]], _R], tasks: Iterable[list[_T]]
+    client: "Client",
+    work: Callable[[list[_T]], _R],
+    tasks: Iterable[list[_T]],
+    seconds: float | None = None,
 ) -> Iterator[tuple[list[_T], _R | None]]:
-    """Each task with what `work` makes of it, as they come; `None` where its one part ended every worker."""
+    """Each task with what `work` makes of it, as they come; `None` where its one part ended every worker.
+
+    After so many `seconds`, if given, the others are left.
+    """
     from distributed import KilledWorker, as_completed
 
     def submit(task: list[_T]) -> "Future":
         return client.submit(work, task, pure=False)
 
     asked = {submit(task): task for task in tasks}
-    coming = as_completed(list(asked), loop=client.loop)
-    for future in coming:
+    coming = as_completed(list(asked), loop=client.loop, timeout=seconds)
+    for future in _until_timeout(coming):
         task, error = asked.pop(future), _error(future)
         if error is None:
             yield task, _gathered(future)
@@ -71,6 +77,13 @@ def completed(
                 alone = submit([part])
                 asked[alone] = [part]
                 coming.add(alone)
+
+
+def _until_timeout(coming: Iterable["Future"]) -> Iterator["Future"]:
+    try:
+        yield from coming
+    except TimeoutError:
+        return
 
 
 def _error(future: "Future") -> BaseException | None:

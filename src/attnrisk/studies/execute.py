@@ -59,8 +59,16 @@ class Threads:
 class Workers:
     """Compute in local processes or on the workers of a Dask scheduler; they start when first needed."""
 
-    def __init__(self, scheduler: str | None = None, workers: int | None = None, factor: int = 1):
-        self._where, self._factor = (scheduler, workers), factor
+    def __init__(
+        self,
+        scheduler: str | None = None,
+        workers: int | None = None,
+        factor: int = 1,
+        turns: bool = True,
+        seconds: float | None = None,
+    ):
+        self._where, self._cut = (scheduler, workers), partial(batches, factor=factor, turns=turns)
+        self._seconds = seconds
         self._opened = ExitStack()
         self._client: Client | None = None
 
@@ -71,11 +79,14 @@ class Workers:
         self._opened.close()
 
     def run(self, questions: Sequence[AbstractQuestion]) -> Iterator[list[Row]]:
-        """Compute in batches; a question that kills every worker that tries it is recorded as failed."""
-        tasks = batches(questions, factor=self._factor)
+        """Compute in batches; a question that kills every worker that tries it is recorded as failed.
+
+        After `seconds` it stops.
+        """
+        tasks = self._cut(questions)
         if self._client is None:
             self._client = self._opened.enter_context(connected(*self._where, len(tasks)))
-        for asked, rows in completed(self._client, answer, tasks):
+        for asked, rows in completed(self._client, answer, tasks, self._seconds):
             if rows is None:
                 yield [_failure(asked[0], "it ended every worker that tried it", 0.0)]
                 continue
@@ -186,9 +197,10 @@ def session(
 
 
 def batches(
-    questions: Iterable[_Question], most: int | None = None, factor: int = 1
+    questions: Iterable[_Question], most: int | None = None, factor: int = 1, turns: bool = True
 ) -> list[list[_Question]]:
-    """Tasks of questions that share compiled code, at most `batch` (or `most`) in each; groups take turns.
+    """Tasks of questions that share compiled code, at most `batch` (or `most`) in each; groups take `turns`, or follow
+    one another.
 
     Where several make one task, `factor` times as many do.
     """
@@ -200,7 +212,8 @@ def batches(
         size = group[0].batch
         size = most or (size * factor if size > 1 else 1)
         cut.append([group[start : start + size] for start in range(0, len(group), size)])
-    return [batch for batch in chain.from_iterable(zip_longest(*cut)) if batch is not None]
+    ordered = zip_longest(*cut) if turns else cut
+    return [batch for batch in chain.from_iterable(ordered) if batch is not None]
 
 
 def answer(questions: Sequence[AbstractQuestion]) -> list[Row]:
