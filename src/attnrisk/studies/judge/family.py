@@ -157,7 +157,9 @@ def _recognised(given: Any, name: str) -> AbstractAttention:
         for length in _LENGTHS:
             _check_shape(given, name, length)
     except Refusal as refusal:
-        foreign = bridged(given) if isinstance(refusal.__cause__, Exception) else None
+        cause = refusal.__cause__
+        in_python = cause is None or isinstance(cause, jax.errors.ConcretizationTypeError)
+        foreign = None if in_python else bridged(given)
         if foreign is None:
             raise
         given = foreign
