@@ -16,7 +16,7 @@ from ...simulation import fit_erm, sample
 from ...tasks import FeatureSLR, flipped
 from ..questions import AbstractQuestion, Record, is_converged
 from .rows import Ask, Row
-from .style import INK, WIDTH
+from .style import INK, WIDTH, set_ticks
 
 STEM = "specialise"
 
@@ -146,6 +146,8 @@ def plot(rows: Sequence[Row]) -> Figure:
     axes.set(xscale="log", yscale="log", xlabel=r"samples per dimension $\alpha$")
     axes.set_ylabel(r"ridge on the keys $r_k$")
     axes.margins(0.2)
+    set_ticks(axes.xaxis, sorted({row.alpha for row in rows}))
+    set_ticks(axes.yaxis, sorted({row.ridge_k for row in rows}))
     figure.colorbar(drawn, ax=axes, label="0: copies … 2: opposite keys")
     marks = {"theory": ("s", 11), f"L-BFGS, $D = {DIM}$": ("o", 6)}
     handles = [
