@@ -252,7 +252,10 @@ def test_every_panel_says_its_signal_and_its_length(name):
         column = [a for a in picture.axes if a.get_subplotspec() and same_column(a, axes)]
         labels = [a.get_xlabel() + a.get_ylabel() for a in [*column, axes]]
         titles = [axes.get_title()]
-        if name == "descent":  # overlaps and risk of one setting share their column's title
+        if name in (
+            "descent",
+            "stages",
+        ):  # overlaps and risk of one setting share their column's title
             titles += [a.get_title() for a in column]
         said = " ".join([*labels, *titles])
         assert "nu" in said, said

@@ -90,7 +90,8 @@ def plot(rows: Sequence[Row]) -> Figure:
             curve = [row for row in rows if (row.curve, row.pruned) == (name, pruned)]
             draw_curve(axes, LINES[name], curve, ("heads", "risk"), dots=3.5)
         axes.autoscale_view()
-        axes.set(title=title, xlabel="heads" if not pruned else "heads left")
+        axes.set_title(rf"{title}, $\nu = 9, 6, 4$, $L = {LENGTH}$")
+        axes.set_xlabel("heads left" if pruned else "heads")
         set_ticks(axes.xaxis, range(1, 1 + max(row.heads for row in rows)))
     panels[0].set_ylabel("risk")
     names: list[Line] = [LINES[name] for name in (*MOST, _JOINT)]

@@ -16,7 +16,7 @@ from ...simulation import fit_erm, sample
 from ...tasks import FeatureSLR, flipped
 from ..questions import AbstractQuestion, Record, is_converged
 from .rows import Ask, Row
-from .style import INK, WIDTH, set_ticks
+from .style import INK, WIDTH, set_ticks, where
 
 STEM = "specialise"
 
@@ -133,17 +133,18 @@ def plot(rows: Sequence[Row]) -> Figure:
     known = [row for row in rows if is_converged(row.result)]
     for warned, hatch in ((False, None), (True, "////")):
         some = [row for row in known if bool(row.warning) == warned]
-        where = [row.alpha for row in some], [row.ridge_k for row in some]
+        at = [row.alpha for row in some], [row.ridge_k for row in some]
         shades = [row.separation for row in some]
         drawn = axes.scatter(
-            *where, c=shades, s=620, marker="s", hatch=hatch, edgecolors="white", **colours
+            *at, c=shades, s=620, marker="s", hatch=hatch, edgecolors="white", **colours
         )
     places = [row.alpha for row in rows], [row.ridge_k for row in rows]
     fitted = [row.fitted_separation for row in rows]
     axes.scatter(*places, c=fitted, s=90, marker="o", edgecolors=INK, linewidths=0.8, **colours)
     lost = [row for row in rows if row not in known]
     axes.plot([r.alpha for r in lost], [r.ridge_k for r in lost], "x", color=INK, markersize=9)
-    axes.set(xscale="log", yscale="log", xlabel=r"samples per dimension $\alpha$")
+    axes.set(xscale="log", yscale="log", title=where("flipped", NU, LENGTH))
+    axes.set_xlabel(r"samples per dimension $\alpha$")
     axes.set_ylabel(r"ridge on the keys $r_k$")
     axes.margins(0.2)
     set_ticks(axes.xaxis, sorted({row.alpha for row in rows}))

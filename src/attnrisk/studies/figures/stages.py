@@ -115,7 +115,8 @@ def plot(rows: Sequence[Row]) -> Figure:
             for head, dashes in enumerate(_DASHES, start=1):
                 own = [row for row in path if (row.head, row.feature) == (head, feature)]
                 _draw(below, Line("", colour, dashes, 1.3), own, "overlap")
-        above.set(title=STUDENTS[name][0], xscale="log")
+        above.set_title(f"{STUDENTS[name][0]}\n" rf"$\nu = 12, 6, 3$, $L = {LENGTH}$")
+        above.set_xscale("log")
         below.set_xlabel("time, in $D$ steps")
     panels[0, 0].set_ylabel("risk")
     panels[1, 0].set_ylabel("overlap of a key with a feature")
