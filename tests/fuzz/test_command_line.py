@@ -122,7 +122,8 @@ def _no_work(monkeypatch, tmp_path):
         monkeypatch.setattr(place, lambda *given, **more: [])
     surface = {"attention": "softmax", "task": "spiked", "error": 0.0}
     empty = {"surfaces": [surface], "learning": [], "flows": []}
-    monkeypatch.setattr("attnrisk.studies.atlas.make", lambda ask: empty)
+    monkeypatch.setattr("attnrisk.studies.atlas.collect", lambda *given: ({}, []))
+    monkeypatch.setattr("attnrisk.studies.atlas.make", lambda answers: empty)
 
 
 def is_named(words, line):
