@@ -197,14 +197,19 @@ def check_point(surface, rng):
     assert abs(risk - found) <= error + 2e-6, (where, risk, error, found)
 
 
-def test_the_file_is_small_and_holds_the_catalogue(shipped):
+def test_the_file_is_small_and_holds_what_the_guided_path_shows(shipped):
     assert len(files("attnrisk.page").joinpath("atlas.json").read_bytes()) <= LARGEST
     assert shipped["layout"] == atlas.LAYOUT
     held = {tuple(each[name] for name in LABELS) for each in shipped["surfaces"]}
-    assert held == {tuple(each.labels.values()) for each in atlas.FULL.surfaces}
+    assert held <= {tuple(each.labels.values()) for each in atlas.FULL.surfaces}
+    for name in ("softplus", "relu", "erf", "sigmoid"):
+        assert {("spiked", name, "0"), ("spiked", name, "free")} <= held
+    for task in ("spiked", "max"):
+        assert {(task, name, "0") for name in (BAYES, FLOOR, "softmax", "linear")} <= held
+    assert ("spiked", "taylor-2", "0") in held
     assert all(each["held_out"] >= interpolant.FEWEST_HELD_OUT for each in shipped["surfaces"])
-    assert len(shipped["learning"]) == len(atlas.FULL.learning)
-    assert len(shipped["flows"]) == len(atlas.FULL.paths())
+    assert shipped["learning"]
+    assert shipped["flows"]
 
 
 QUICK = (BAYES, FLOOR, "linear", "taylor-2", "erf")  # of which a point takes little time
