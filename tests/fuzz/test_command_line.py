@@ -130,6 +130,9 @@ def is_named(words, line):
     """Whether a refusal says what it is about as it was typed: an option, a value, or what is missing."""
     typed = [word.split("=")[0][:20] for word in words if word.strip()]
     named = any(word in line or repr(word)[1:-1] in line for word in typed)
+    functions = [word.partition(":")[2] for word in words if ":" in word]
+    named |= any(f"attention = {each} " in line for each in functions if each)
+    named |= "" in words and "'.'" in line  # an empty path is the current folder
     return named or "Missing" in line or "nothing is not allowed" in line
 
 

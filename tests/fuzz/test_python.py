@@ -75,6 +75,9 @@ def suited():
         "starts": [{"one": vectors}],
         "times": [[0.0, 1.0], np.array([1.0, 2.0])],
         "ridge": [ar.Ridge(1.0, 1.0)],
+        "alpha": [0.5, 4.0],
+        "minimum": [minimum],
+        "seed": [0, 7],
         "schedule": [ar.ConstantTemperature(1.0)],
         "data": [data],
         "fit": [fit],
@@ -153,4 +156,5 @@ def test_public_names(suited, outcome, cases):
             )
     assert not faults, f"{len(faults)} faults\n" + "\n".join(faults)
     assert ends["Refusal"] > len(cases) / 4
-    assert ends["BeganToCompute"] >= len(cases) / 50
+    assert ends["BeganToCompute"] > 0
+    assert len(cases) - ends["Refusal"] >= len(cases) / 5

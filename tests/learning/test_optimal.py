@@ -320,11 +320,10 @@ BAD_INPUT = [
     (lambda: optimal_asymptotics(SPIKED, np.nan), "alpha = nan"),
     (lambda: optimal_asymptotics(SPIKED, np.inf), "alpha = inf"),
     (lambda: optimal_asymptotics(SPIKED, "many"), "alpha = 'many'"),
-    (lambda: optimal_asymptotics(ar.SpikedSLR(2.0, 3, spread=0.7), 1.0), "spread = 0.7"),
     (lambda: optimal_thresholds(ar.SpikedSLR(2.0, 3, spread=0.7)), "spread = 0.7"),
     (lambda: optimal_asymptotics(ar.WeightedSLR(lambda e, chi: 0.0, 3), 1.0), "task = weighted"),
     (lambda: optimal_thresholds(ar.WeightedSLR(lambda e, chi: 0.0, 3)), "task = weighted"),
-    (lambda: optimal_asymptotics(ar.SpikedSLR(2.0, 513), 1.0), "length = 513"),
+    (lambda: optimal_asymptotics(ar.SpikedSLR(2.0, 1001), 1.0), "length = 1001"),
     (lambda: optimal_asymptotics(ar.MaxSLR(2.0, ar.uniform(1, 65)), 1.0), "length = 1-65"),
 ]
 

@@ -9,7 +9,7 @@ from problems import some_slow
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.numerics.minimise import map_batch
-from attnrisk.population import minimum
+from attnrisk.population import search as searches
 from attnrisk.population.plan import light_plan
 from attnrisk.population.risk import compiled_profile
 
@@ -28,7 +28,7 @@ TASKS = [
 
 def _slowly(task, attention):
     """By panels, and by Brent's method in both numbers."""
-    search = minimum._Search(task, attention, 0, light=False, newton=False)
+    search = searches._Search(task, attention, 0, light=False, newton=False)
     while True:
         (outcome,) = map_batch(operator.call, [search.problem()])
         if search.update(outcome):

@@ -290,7 +290,7 @@ def test_the_page_is_whole_and_loads_nothing(written):
     assert "$" not in text.partition("<body>")[2].partition("<svg")[0]
     assert "<!--" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)
     claimed = re.findall(rf"<td>({HOLDS}|{PARTLY}|{FAILS})</td>", text)
-    assert len(claimed) == (9 if quick else 12)
+    assert len(claimed) == (9 if quick else 16)
 
 
 def test_pictures_are_well_formed(written):

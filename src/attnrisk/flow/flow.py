@@ -180,7 +180,11 @@ def feature_times(times: Any, overlaps: Overlaps) -> list[float | None]:
     Returns:
         A time for each feature, or `None` where the final overlap is below 0.5.
     """
-    times, sizes = np.asarray(times, float), np.abs(np.asarray(overlaps.M)[:, :-1, :-1]).max(1)
+    M = np.asarray(of_type("overlaps", overlaps, Overlaps, "of type Overlaps").M, float)
+    times = numbers("times", times)
+    if M.ndim != 3 or times.shape != M.shape[:1]:
+        raise refuse("overlaps", f"(M of shape {M.shape})", "those at the times, times in front")
+    sizes = np.abs(M[:, :-1, :-1]).max(1)
     found: list[float | None] = []
     for size in sizes.T:
         reached = np.flatnonzero(size >= size[-1] / 2.0)

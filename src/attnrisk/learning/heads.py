@@ -77,7 +77,7 @@ def head_separation(overlaps: Overlaps) -> float:
     Returns:
         0 for identical directions, 1 for orthogonal keys, 2 for a pair of opposite keys.
     """
-    Q = np.asarray(overlaps.Q)[:-1, :-1]
+    Q = np.asarray(of_type("overlaps", overlaps, Overlaps, "of type Overlaps").Q)[:-1, :-1]
     if len(Q) < 2:
         raise refuse("overlaps", f"(of {len(Q)} key vector)", "those of two heads or more")
     sizes = np.sqrt(np.maximum(np.diag(Q), 1e-300))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import refuse, whole
+from .._check import of_type, refuse, shown, whole
 from .._results import Estimate, Result
 from ..attention import AbstractAttention, BayesSoftmax
 from ..numerics.arrays import as_arrays
@@ -171,7 +171,8 @@ def heads_minimum(
     """
     if not isinstance(task, AbstractNeedle):
         allowed = "one with a shifted token (spiked or features) for several heads"
-        raise refuse("task", task.name, allowed)
+        raise refuse("task", task.name if isinstance(task, AbstractTask) else shown(task), allowed)
+    of_type("attention", attention, AbstractAttention, "an attention")
     seed = whole("seed", seed, minimum=0)
     problem, exact = ManifoldProblem(task, attention), has_exact_heads(task, attention)
     if not exact:

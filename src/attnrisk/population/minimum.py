@@ -91,6 +91,8 @@ def population_minima(
     """
     if not isinstance(tasks, Sequence):
         raise refuse("tasks", repr(tasks), "a list of tasks")
+    if not isinstance(attention, AbstractAttention):
+        raise refuse("attention", repr(attention), "an attention, such as Softmax()")
     for task in tasks:
         check_problem(task, attention, one_head=True, known=True)
     if attention.knows_length:

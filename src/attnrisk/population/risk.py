@@ -74,8 +74,8 @@ def population_risk(
         >>> print(f"{ar.population_risk(task, ar.Softmax(), overlaps):.6f}")
         0.804311
     """
-    tabulated = steepest(task, attention, aligned=False) < math.inf
-    check_problem(task, attention, known=tabulated)
+    check_problem(task, attention)
+    check_problem(task, attention, known=steepest(task, attention, aligned=False) < math.inf)
     _check_overlaps(task, attention, overlaps)
     if not is_exact(task, attention) and has_exact_heads(task, attention):
         found = _heads_risk(task, attention, overlaps)

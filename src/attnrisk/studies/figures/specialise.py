@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -129,7 +130,8 @@ def plot(rows: Sequence[Row]) -> Figure:
     """Squares of theory with circles of experiments, on logarithmic axes."""
     figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
     axes = figure.subplots()
-    colours: Any = {"cmap": "viridis", "vmin": 0.0, "vmax": 2.0}
+    # So few levels are drawn as vectors: more would be a picture inside the SVG.
+    colours: Any = {"cmap": colormaps["viridis"].resampled(40), "vmin": 0.0, "vmax": 2.0}
     known = [row for row in rows if is_converged(row.result)]
     for warned, hatch in ((False, None), (True, "////")):
         some = [row for row in known if bool(row.warning) == warned]

@@ -32,6 +32,7 @@ from .bridge import bridged
 from .words import few, reject, untraceable
 
 LIMIT = 60.0  # seconds; most functions are recognised within two
+_LONGEST_LIMIT = 1e6  # seconds: more overflows the clock of some platforms
 _LENGTHS = (1, 2, 3, 7)
 _SCALES = (0.1, 1.0, 5.0, 30.0, 1e3, 1e4)
 _LARGE = (
@@ -115,7 +116,7 @@ def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
     it prints goes to standard error.
     """
     check_double_precision()
-    limit = real("limit", limit, above=0.0)
+    limit = real("limit", limit, above=0.0, maximum=_LONGEST_LIMIT)
     if isinstance(given, str):
         return get_attention(given)
     found: Future[AbstractAttention] = Future()
