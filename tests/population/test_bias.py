@@ -278,3 +278,22 @@ def test_an_integral_that_is_far_off_is_not_taken_for_the_minimum(nu):
     found = float(ar.population_minimum(task, relu).risk)
     assert found < min(risks)
     assert found == pytest.approx(min(risks), rel=0.02)
+
+
+@pytest.mark.parametrize("threshold", [0.8, 1.6, 1.6 + 1e-6, 2.5, 2.5 - 1e-3])
+@pytest.mark.parametrize("name", ["relu", "relu2"])
+def test_a_kink_on_an_edge_of_the_bulk(name, threshold, rng):
+    """Where a panel's edge falls on the threshold, up to rounding, `log φ` there is close to `-inf`."""
+    task, kernel, m_kk = ar.SpikedSLR(43.363, 2), ar.get_attention(name), 0.02
+    rule = plan(task, kernel, scale=8.0)
+    found, scaled = (
+        compiled_profile(*as_arrays((rule, task, kernel.with_bias(-threshold * length), length)))
+        for length in (m_kk, 1.0)
+    )
+    assert np.allclose(found, scaled, rtol=0, atol=2e-7)
+    fields = rng.normal(size=(200_000, 2))
+    fields[:, 0] += float(task.shift)
+    phi = PHI[name](fields - threshold)
+    weights = phi / np.maximum(phi.sum(1, keepdims=True), 1e-300)
+    for value, sample in zip(found, (weights[:, 0], (weights**2).sum(1)), strict=True):
+        assert abs(value - sample.mean()) < 4.5 * sample.std() / np.sqrt(sample.size)

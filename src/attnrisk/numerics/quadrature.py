@@ -48,6 +48,10 @@ _SHARE = 32  # the least difference between two numbers of nodes, so that neighb
 # Beyond _MOST_CELLS cells per panel, panels that follow the transition are cheaper.
 _PER_CELL, _MOST_CELLS = 2.0, 8
 
+# In deviations: an edge as close to a feature is moved there. Where φ vanishes, log φ at it is dropped; close by it is
+# very negative, and the panel from there to the next edge is too wide for its nodes.
+_NEAR = 0.1
+
 LARGEST_LOG = 60.0  # e^{-e^60} is zero, and so are its products with any power of e^60
 NARROWEST = 1e-7  # an argument without variance is integrated as if it had this deviation: an error of order 1e-14
 
@@ -302,11 +306,16 @@ class Panels(AbstractRule):
         return normal_rule(jax.lax.stop_gradient(edges), self.order)
 
     def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
-        reach = self.transform_edges[-1]
-        arguments = [mean + deviation * self.transform_edges for mean, deviation in tokens]
+        arguments = []
+        for mean, deviation in tokens:
+            places = mean + deviation * self.transform_edges
+            for feature in kernel.features:
+                near = jnp.abs(places - feature) < _NEAR * deviation
+                places = jnp.where(near, feature, places)
+            arguments.append(places)
         knees = feature_edges(kernel.features, self.grades)
         if len(knees):
-            arguments += [jnp.clip(knees, m - reach * d, m + reach * d) for m, d in tokens]
+            arguments += [jnp.clip(knees, places[0], places[-1]) for places in arguments]
         log_values = kernel.log_phi(jnp.concatenate(arguments))
         if kernel.constant > 0:
             log_values = jnp.append(log_values, jnp.log(kernel.constant) + _PASSAGE)
