@@ -175,15 +175,20 @@ def _split(
 def _batches(
     rows: list[Int[np.ndarray, " n"]], steps: int, epochs: int, key: PRNGKeyArray, most: int
 ) -> Iterator[tuple[Int[Array, "steps b"], ...]]:
-    """Rows of each group for up to `most` steps at a time, of `steps` in an epoch.
+    """Rows of each group for up to `most` steps at a time, of `steps` in an epoch, across epochs.
 
     Every group has its share in each step; one with fewer sequences than steps repeats them.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    for _ in range(epochs):
+    waiting: list[list[np.ndarray]] = [[] for _ in rows]
+    for epoch in range(epochs):
         orders = [np.resize(rng.permutation(own), (steps, -(-own.size // steps))) for own in rows]
-        for first in range(0, steps, most):
-            yield tuple(jnp.asarray(order[first : first + most]) for order in orders)
+        for at in range(steps):
+            for group, order in zip(waiting, orders, strict=True):
+                group.append(order[at])
+            if len(waiting[0]) == most or (at, epoch) == (steps - 1, epochs - 1):
+                yield tuple(jnp.asarray(np.stack(group)) for group in waiting)
+                waiting = [[] for _ in rows]
 
 
 def _rows_of(data: AbstractDataset, group: Any, rows: Any) -> Any:
