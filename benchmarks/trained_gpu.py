@@ -1,9 +1,9 @@
 """Trained models on one GPU: the data of figure 1, the recall benchmark of Arora et al., and a profile of a step.
 
-`python -m benchmarks.trained_gpu figure1|zoology|long-recall|profile|draw`. The first three append a line for each
-training to a CSV file as soon as a model is done, stop when their time is over, and skip what the file has when they
-are run again. They need jax, equinox, jaxtyping and optax alone; `draw` makes the pictures of docs/images from
-docs/data.
+`python -m benchmarks.trained_gpu figure1|zoology|long-recall|long-training|profile|draw`. The first four append a line
+for each training to a CSV file as soon as a model is done, stop when their time is over, and skip what the file has
+when they are run again. They need jax, equinox, jaxtyping and optax alone; `draw` makes the pictures of docs/images
+from docs/data.
 """
 
 import argparse
@@ -29,15 +29,22 @@ _COLUMNS = (
 
 def models(args: argparse.Namespace) -> list[dict[str, Any]]:
     """All models of the command."""
-    from attnrisk.trained import figure1_models, long_recall_models, zoology_models
+    from attnrisk.trained import (
+        figure1_models,
+        long_recall_models,
+        long_training_models,
+        zoology_models,
+    )
 
     match args.what:
         case "figure1":
             return figure1_models(args.quick)
         case "zoology":
             return zoology_models(args.steps)
-        case _:
+        case "long-recall":
             return long_recall_models()
+        case _:
+            return long_training_models()
 
 
 def run(args: argparse.Namespace) -> None:
@@ -193,15 +200,15 @@ def seconds_of(function: Any, *given: Any) -> float:
 
 
 def draw(args: argparse.Namespace) -> None:
-    """The pictures of figure 1 and of the prediction from docs/data/figure1.csv."""
+    """The pictures of figure 1 and of the prediction from docs/data."""
     from attnrisk._rows import as_csv
     from attnrisk.studies import Session
     from attnrisk.studies.figures import figure1, prediction
     from attnrisk.studies.figures.style import context
 
-    rows = figure1.measured()
-    predicted = prediction.predicted(rows, Session())
-    data = _ROOT / "docs" / "data"
+    rows, data = figure1.measured(), _ROOT / "docs" / "data"
+    longer = figure1.read((data / "long-recall.csv").read_text(encoding="utf-8"))
+    predicted = prediction.predicted([*rows, *figure1.with_choices(longer)], Session())
     (data / "prediction.csv").write_text(as_csv(predicted), encoding="utf-8")
     for module, shown in ((figure1, rows), (prediction, predicted)):
         with context():
@@ -213,7 +220,7 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="what", required=True)
-    for name, workers in (("figure1", 6), ("zoology", 4), ("long-recall", 6)):
+    for name, workers in (("figure1", 6), ("zoology", 4), ("long-recall", 6), ("long-training", 4)):
         command = commands.add_parser(name)
         command.add_argument("--out", type=Path, default=_ROOT / "docs" / "data" / f"{name}.csv")
         command.add_argument("--seconds", type=float, default=540.0)

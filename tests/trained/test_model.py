@@ -113,3 +113,12 @@ def test_importing_the_package_does_not_load_optax():
     code = "import sys, attnrisk, attnrisk.cli, attnrisk.studies; print('optax' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout == "False\n"
+
+
+def test_a_gated_recurrence_begins_with_short_and_long_memories():
+    """Gates that begin half open forget within two tokens, and recall over many is then not learned."""
+    model = Decoder(jax.random.key(0), 8, 64, "gated-recurrence", width=16, heads=2)
+    for block in model.blocks:
+        memories = 1.0 / jax.nn.sigmoid(-block.mixing.bias)
+        assert memories.shape == (2, 8)
+        np.testing.assert_allclose(memories[:, [0, -1]], [[2.0, 256.0]] * 2, rtol=1e-4)

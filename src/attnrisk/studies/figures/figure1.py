@@ -44,6 +44,8 @@ _COLUMNS = (
     *("train_loss", "seconds", "result"),
 )
 
+_OF_A_MODEL = "task", "length", "pairs", "attention", "width", "parameters"
+
 
 def questions(quick: bool) -> list[TrainGrid]:
     """What the figure asks."""
@@ -71,7 +73,7 @@ def with_choices(rows: Sequence[Row]) -> list[Row]:
     """The rows, each with `chosen`: whether its learning rate is the best of its model on validation data."""
     models: dict[Any, list[Row]] = {}
     for row in rows:
-        models.setdefault((row.task, row.attention, row.width), []).append(row)
+        models.setdefault((row.task, row.length, row.attention, row.width), []).append(row)
     chosen = {id(row) for model in models.values() for row in best_of(model)}
     return [Row(**vars(row) | {"chosen": id(row) in chosen}) for row in rows]
 
@@ -94,7 +96,7 @@ def summary(rows: Iterable[Row], measure: str) -> list[Row]:
     models: dict[Any, list[Row]] = {}
     for row in rows:
         if row.chosen:
-            models.setdefault((row.task, row.attention, row.width), []).append(row)
+            models.setdefault((row.task, row.length, row.attention, row.width), []).append(row)
     return [_summary(seeds, measure) for seeds in models.values()]
 
 
@@ -102,7 +104,7 @@ def _summary(seeds: list[Row], measure: str) -> Row:
     values = [getattr(row, measure) for row in seeds]
     failed = [row.result for row in seeds if not is_converged(row.result)]
     return Row(
-        **{name: getattr(seeds[0], name) for name in ("task", "attention", "width", "parameters")},
+        **{name: getattr(seeds[0], name) for name in _OF_A_MODEL},
         mean=float(np.mean(values)),
         low=min(values),
         high=max(values),

@@ -48,7 +48,10 @@ def _models(quick: bool) -> list[TrainGrid]:
         smallest = min(each.width for each in figure1.questions(True))
         models = (figure1_model(True, smallest, "recall", name) for name in _QUICK_ATTENTIONS)
         return [TrainGrid(**each) for each in models]
-    return [each for each in figure1.questions(False) if _is_shown(each)]
+    from ...trained import long_recall_models
+
+    longer = (TrainGrid(**each) for each in long_recall_models())
+    return [each for each in (*figure1.questions(False), *longer) if _is_shown(each)]
 
 
 def _is_shown(model: Any) -> bool:
@@ -81,16 +84,17 @@ def predicted(rows: Sequence[Row], ask: Ask) -> list[Row]:
     for question, found in zip(asked, ask(asked), strict=True):
         given = question.inputs
         least[given["length"], given.get("attention"), given.get("bias")] = found
-    lengths = {row.task: str(row.length) for row in shown}
     points = []
     for model in figure1.summary(shown, "accuracy"):
-        length = lengths[model.task]
+        length = str(model.length)
         bayes = least[length, None, None]["risk"]
         free, none = (least[length, model.attention, bias] for bias in _BIASES)
         points.append(
             Row(
-                **{name: getattr(model, name) for name in ("task", "attention", "width")},
-                length=length,
+                **{
+                    name: getattr(model, name)
+                    for name in ("task", "attention", "width", "length", "pairs")
+                },
                 accuracy=model.mean,
                 lowest=model.low,
                 highest=model.high,
@@ -106,10 +110,10 @@ def predicted(rows: Sequence[Row], ask: Ask) -> list[Row]:
 
 
 def _with_correlations(points: Sequence[Row]) -> list[Row]:
-    """Each row with the rank correlations of its task and width."""
+    """Each row with the rank correlations of its task, length and width."""
     found = {}
-    for panel in {(row.task, row.width) for row in points}:
-        here = [row for row in points if (row.task, row.width) == panel]
+    for panel in {_panel(row) for row in points}:
+        here = [row for row in points if _panel(row) == panel]
         for side in _SIDES:
             found[*panel, side] = correlation(here, side)
     names = ("", "_low", "_high")
@@ -119,11 +123,15 @@ def _with_correlations(points: Sequence[Row]) -> list[Row]:
             | {
                 f"correlation_{side}{name}": value
                 for side in _SIDES
-                for name, value in zip(names, found[row.task, row.width, side], strict=True)
+                for name, value in zip(names, found[*_panel(row), side], strict=True)
             }
         )
         for row in points
     ]
+
+
+def _panel(row: Row) -> tuple[str, int, int]:
+    return row.task, row.length, row.width
 
 
 def correlation(rows: Sequence[Row], side: str) -> tuple[float | None, float | None, float | None]:
@@ -160,17 +168,22 @@ def _shown_gap(gap: float) -> float:
 
 
 def plot(rows: Sequence[Row]) -> Figure:
-    """Tasks downwards; with a bias at the left, without at the right."""
+    """Tasks and lengths downwards; with a bias at the left, without at the right."""
     smallest = min(row.width for row in rows)
     shown = [row for row in rows if row.width == smallest]
-    tasks = [task for task in figure1.RETRIEVAL if any(row.task == task for row in shown)]
+    order = figure1.RETRIEVAL.index
+    tasks = sorted(
+        {(row.task, row.length) for row in shown}, key=lambda task: (order(task[0]), task[1])
+    )
     names = {row.attention for row in shown}
     figure = Figure(figsize=(WIDTH, 0.9 + 2.4 * len(tasks)), layout="constrained")
     panels = figure.subplots(len(tasks), 2, sharey=True, squeeze=False)
     for line, task in zip(panels, tasks, strict=True):
+        here = [row for row in shown if (row.task, row.length) == task]
         for axes, side in zip(line, _SIDES, strict=True):
-            _draw_panel(axes, [row for row in shown if row.task == task], side)
-        line[0].set_ylabel(f"test accuracy, {task}")
+            _draw_panel(axes, here, side)
+        pairs = f" of {here[0].pairs} pairs" if here[0].pairs else ""
+        line[0].set_ylabel(f"accuracy, {task[0]}{pairs}")
     for axes, words in zip(panels[-1], _SIDES.values(), strict=True):
         axes.set_xlabel(rf"gap to Bayes {words}, $\nu = 4\log L$")
     styles = {name: figure1.style_of(name) for name in _MARKERS if name in names}
