@@ -81,14 +81,9 @@ class SupportsLogPhi(Protocol):
 
 def estimate_from(coarse: Any, fine: Any) -> Estimate:
     """The value of the finer of two rules, with their difference as error."""
-    if not isinstance(fine, jax.core.Tracer):
+    if np.ndim(fine) == 0 and not isinstance(fine, jax.core.Tracer):
         coarse, fine = float(coarse), float(fine)
-    return Estimate(fine, difference_error(coarse, fine))
-
-
-def difference_error(coarse: Any, fine: Any) -> Any:
-    """The error of the finer of two rules, from their difference."""
-    return _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine))
+    return Estimate(fine, _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine)))
 
 
 def normal_density(x: Any) -> Any:
@@ -387,7 +382,7 @@ def crossing_of(
 
 
 def log_complement(lost: Any) -> Any:
-    """`log(1 - lost)`, finite also where rounding makes `lost` one."""
+    """`log(1 - lost)`, accurate where `lost` is small, as a power of it needs; finite where rounding makes it one."""
     xp = lost.__array_namespace__()
     return xp.log1p(-xp.minimum(lost, 1.0 - 1e-16))
 
@@ -427,11 +422,6 @@ class OneToken(NamedTuple):
     lost: Float[Array, "k u"]
     first: Float[Array, "k u"]
     second: Float[Array, "k u"]
-
-    @property
-    def log_kept(self) -> Float[Array, " u"]:
-        """`log E[e^{-tφ}]`, accurate where the expectation is near one, as a power of it needs."""
-        return log_complement(self.lost[0])
 
 
 def one_token(

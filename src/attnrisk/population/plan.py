@@ -152,12 +152,14 @@ def plan(
             weighted_engine(task, seed)  # which refuses a weight whose mean is not one
         return kind(draw_points(kind, task, attention.keys, seed, randomisations, log2_points))
     slope = scale if slope is None else slope
-
-    def build(task: AbstractTask, attention: AbstractAttention, by: float) -> AbstractEngine:
-        within = Range(by * scale, by * noise, by * slope, by * noise, kinks)
-        return method.with_panels(task, attention, within, order)
-
-    return _at_each_length(task, attention, build)
+    if attention.knows_length:
+        return PerLength(
+            tuple(
+                plan(alone, own, by * scale, by * noise, by * slope, order, kinks=kinks)
+                for _, alone, own, by in each_length(task, attention)
+            )
+        )
+    return method.with_panels(task, attention, Range(scale, noise, slope, noise, kinks), order)
 
 
 def light_plan(
@@ -176,27 +178,17 @@ def light_plan(
     method = find_method(task, attention)
     if method is None:
         return plan(task, attention, scale)
-
-    def build(task: AbstractTask, attention: AbstractAttention, by: float) -> AbstractEngine:
-        within = Range(by * scale, by * noise, by * slope)
-        if not attention.analytic:
-            order = math.ceil(_LIGHT_ORDER * fineness)
-            return method.with_panels(task, attention, within, order)
-        return method.light(task, attention, within, fineness, widened)
-
-    return _at_each_length(task, attention, build)
-
-
-def _at_each_length(
-    task: AbstractTask,
-    attention: AbstractAttention,
-    build: Callable[[AbstractTask, AbstractAttention, float], AbstractEngine],
-) -> AbstractEngine:
-    """What `build` makes of task, attention and a factor of its scores; where they depend on the length, for each."""
-    if not attention.knows_length:
-        return build(task, attention, 1.0)
-    parts = each_length(task, attention)
-    return PerLength(tuple(build(alone, own, float(by)) for _, alone, own, by in parts))
+    if attention.knows_length:
+        return PerLength(
+            tuple(
+                light_plan(alone, own, by * scale, by * noise, by * slope, fineness, widened)
+                for _, alone, own, by in each_length(task, attention)
+            )
+        )
+    within = Range(scale, noise, slope)
+    if not attention.analytic:
+        return method.with_panels(task, attention, within, math.ceil(_LIGHT_ORDER * fineness))
+    return method.light(task, attention, within, fineness, widened)
 
 
 def kinks_at(attention: AbstractAttention, m_kk: float) -> tuple[float, ...]:

@@ -10,7 +10,7 @@ from .._check import of_type, refuse
 from .._results import Estimate
 from ..attention import Heads
 from ..numerics.arrays import as_arrays
-from ..numerics.quadrature import difference_error
+from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractNeedle
 from .engines import Correlations, NeedleHeads
 from .heads_minimum import HeadsMinimum
@@ -63,9 +63,7 @@ def prune_heads(task: AbstractNeedle, found: HeadsMinimum) -> list[Pruned]:
 
     kept, steps = list(range(attention.keys)), []
     while True:
-        value = risk(fine, kept)
-        error = float(difference_error(np.asarray(risk(rough, kept)), np.asarray(value)))
-        steps.append(Pruned(list(kept), Estimate(value, error)))
+        steps.append(Pruned(list(kept), estimate_from(risk(rough, kept), risk(fine, kept))))
         if len(kept) == 1:
             return steps
         kept = min(([h for h in kept if h != out] for out in kept), key=lambda it: risk(fine, it))

@@ -11,6 +11,7 @@ from ...numerics.linalg import root
 from ...numerics.quadrature import (
     NARROWEST,
     AbstractRule,
+    log_complement,
     moments_by_parts,
     one_token,
 )
@@ -36,7 +37,8 @@ class PlantedKernel(AbstractEngine):
         relevant, other = (one_token(attention, m, d, u, self.rule, degree=2) for m, d in tokens)
         here, there = given_score(overlaps, task.shift, task.spread), given_score(overlaps)
         kept, value = 1.0 - relevant.lost[0], there.expect_value(other.first)
-        alone, beside, between = (task.length.powers(other.log_kept, k, drop=1) for k in range(3))
+        log_kept = log_complement(other.lost[0])
+        alone, beside, between = (task.length.powers(log_kept, k, drop=1) for k in range(3))
         label = (
             here.expect_product(relevant.first) * alone
             - here.label_slope * relevant.lost[1] * value * beside
@@ -56,7 +58,8 @@ class PlantedKernel(AbstractEngine):
             self.rule.for_transform(attention, tokens, task.length.longest)
         )
         relevant, other = (one_token(attention, m, d, u, self.rule, degree=0) for m, d in tokens)
-        alone, beside = (task.length.powers(other.log_kept, k, drop=1) for k in range(2))
+        log_kept = log_complement(other.lost[0])
+        alone, beside = (task.length.powers(log_kept, k, drop=1) for k in range(2))
         label = task.spread**2 * relevant.first[0] * alone
         power = (
             task.spread**2 * relevant.second[0] * alone

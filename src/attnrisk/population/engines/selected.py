@@ -338,6 +338,7 @@ def _kernel_power(
     """`E[(σ·z)²]`, in which the location plays no part."""
     token = one_token(attention, attention.bias, root(overlaps.q_kk), u, rule, 2)
     given = given_score(overlaps)
-    one, two = (task.length.powers(token.log_kept, k, drop=0) for k in (1, 2))
+    log_kept = log_complement(token.lost[0])
+    one, two = (task.length.powers(log_kept, k, drop=0) for k in (1, 2))
     square, value = given.expect_square(token.second), given.expect_value(token.first)
     return jnp.sum(du * (square * one + value**2 * two))
