@@ -21,11 +21,11 @@ from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractTask
 from .engines import Correlations
-from .minimisers import softmax_minimum
+from .minimisers import Minimum, softmax_minimum
 from .overlaps import aligned
 from .plan import ORDERS, SOFTMAX, is_exact, kinks_at, plan
 from .risk import compiled_profile, population_risk
-from .search import Minimum, explained, search_minima
+from .search import explained, search_minima
 
 # Biases at which a kernel may have become softmax, beyond its scores.
 _BEYOND = (16.0, 64.0, 256.0, 1024.0)

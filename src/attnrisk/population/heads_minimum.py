@@ -26,9 +26,9 @@ from ..numerics.qmc import sobol
 from ..tasks import AbstractNeedle, AbstractTask
 from .continuity import check_continuous
 from .engines.base import AbstractEngine
+from .head_plan import HeadRange, has_exact_heads, heads_engine
 from .manifold import ManifoldProblem, best_weights
 from .overlaps import Overlaps
-from .plan import HeadRange, has_exact_heads, heads_engine
 from .risk import population_risk
 
 Kind = Literal["minimum", "saddle", "flat", "not certified"]

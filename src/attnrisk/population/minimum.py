@@ -12,8 +12,9 @@ from ..attention import AbstractAttention, AbstractHeads, Kernel
 from ..tasks import AbstractTask, FeatureSLR
 from .bias import biased_minima
 from .heads_minimum import heads_minimum
+from .minimisers import Minimum
 from .plan import check_problem
-from .search import Minimum, search_minima
+from .search import search_minima
 
 __all__ = ["Minimum", "population_minima", "population_minimum"]
 

@@ -13,9 +13,9 @@ from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractNeedle
 from .engines import Correlations, NeedleHeads
+from .head_plan import has_exact_heads, head_range, heads_engine
 from .heads_minimum import HeadsMinimum
 from .overlaps import Overlaps
-from .plan import has_exact_heads, head_range, heads_engine
 
 _FINENESS = 0.6, 0.9  # of two rules: the value is that of the second, their difference the error
 

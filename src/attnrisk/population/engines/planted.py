@@ -8,17 +8,21 @@ from jaxtyping import Array, Float
 
 from ...attention import AbstractElementwise, AbstractKernel
 from ...numerics.linalg import root
+from ...numerics.panels import panels
 from ...numerics.quadrature import (
     NARROWEST,
     AbstractRule,
     log_complement,
     moments_by_parts,
     one_token,
+    trapezoid,
 )
 from ...tasks import AbstractPlanted
 from ..conditionals import given_score
 from ..overlaps import Overlaps
-from .base import AbstractEngine, Correlations
+from .base import AbstractEngine, Correlations, Range, light_biases
+
+PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 
 
 class PlantedKernel(AbstractEngine):
@@ -121,3 +125,42 @@ def weight_moments(
     wide = jnp.maximum(deviation, NARROWEST)
     first, second = moments_by_parts(integrate, 2, mean + attention.bias, wide, rule)
     return first, second
+
+
+def planted_kernel_panels(
+    task: AbstractPlanted, attention: AbstractKernel, within: Range, order: int
+) -> PlantedKernel:
+    pinch = PINCH if attention.vanishes else 0
+    scale = within.scale * max(1.0, float(task.spread))
+    return PlantedKernel(panels(scale, float(task.length.longest), order, pinch))
+
+
+def planted_kernel_light(
+    task: AbstractPlanted, attention: AbstractKernel, within: Range, fineness: float, widened: float
+) -> PlantedKernel:
+    """Equal steps; the transform has as many nodes as the longest range of `log φ` takes."""
+    scale, shift = within.scale * max(1.0, float(task.spread)), within.scale * float(task.shift)
+    lengths = float(task.length.lengths[0]), float(task.length.longest)
+    rules = []
+    for bias in light_biases(attention, scale + shift):
+        tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
+        rules.append(trapezoid(scale, lengths, fineness, widened, attention, tokens))
+    return PlantedKernel(max(rules, key=lambda rule: rule.nodes))
+
+
+def planted_elementwise_panels(
+    task: AbstractPlanted, attention: AbstractElementwise, within: Range, order: int
+) -> PlantedElementwise:
+    scale = within.scale * max(1.0, float(task.spread))
+    return PlantedElementwise(panels(scale, float(task.length.longest), order))
+
+
+def planted_elementwise_light(
+    task: AbstractPlanted,
+    attention: AbstractElementwise,
+    within: Range,
+    fineness: float,
+    widened: float,
+) -> PlantedElementwise:
+    scale = within.scale * max(1.0, float(task.spread))
+    return PlantedElementwise(trapezoid(scale, fineness=fineness, widened=widened))

@@ -11,19 +11,21 @@ from jaxtyping import Array, Float
 
 from ...attention import AbstractElementwise, AbstractKernel
 from ...numerics.linalg import root
-from ...numerics.quadrature import (
-    LARGEST_LOG,
+from ...numerics.panels import (
     TRANSITION,
-    AbstractRule,
     Panels,
     crossing_of,
     feature_edges,
-    integrate_token,
-    log_complement,
     merge,
     normal_rule,
-    one_token,
     transform_panels,
+)
+from ...numerics.quadrature import (
+    LARGEST_LOG,
+    AbstractRule,
+    integrate_token,
+    log_complement,
+    one_token,
     transforms_at,
 )
 from ...tasks import AbstractSelected
