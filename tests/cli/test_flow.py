@@ -8,7 +8,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk import Result
-from attnrisk.cli.ask import times_to
+from attnrisk.cli.flow import times_to
 from attnrisk.flow import Flow, swapped_starts
 
 OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}

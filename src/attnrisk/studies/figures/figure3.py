@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from ..._results import Result
 from ..._rows import BAYES
+from ..question import Record
 from ..questions import (
     AbstractTaskQuestion,
     LearningCurve,
     Optimal,
     Population,
-    Record,
     Simulate,
     Thresholds,
 )

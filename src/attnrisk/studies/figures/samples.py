@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..._rows import BAYES
-from ..questions import AbstractTaskQuestion, LearningCurve, Optimal, Record, is_converged
+from ..question import Record, is_converged
+from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
 from .rows import Ask, Row, place
 from .style import WIDTH, add_legend, line, marks, set_ticks
 

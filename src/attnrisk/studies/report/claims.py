@@ -15,7 +15,8 @@ from ...learning import Ridge
 from ...simulation import fit_erm, measure_risk, sample
 from ..figures import figure1, figure5, haystack
 from ..figures.rows import Row
-from ..questions import AbstractAttentionQuestion, Record, is_converged
+from ..question import Record, is_converged
+from ..questions import AbstractAttentionQuestion
 from . import head_claims
 from .verdicts import FAILS, HOLDS, PARTLY, Claim
 
