@@ -16,7 +16,6 @@ from attnrisk.studies import EngineError, Session, figures
 from attnrisk.studies.figures import (
     figure2,
     figure3,
-    figure4,
     figure7,
     haystack,
     style,

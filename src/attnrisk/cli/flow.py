@@ -174,4 +174,4 @@ def _cells(moment: Moment) -> list[str]:
     teacher = (getattr(moment.overlaps, name) for name in _TEACHER)
     time = f"{float(f'{moment.time:.3g}'):g}"  # 1250, where three digits alone would be 1.25e+03
     numbers = (f"{float(number):z.3f}" for number in (*teacher, r_kk, r_kv, r_vv))
-    return [time, render.significant(moment.risk, _DIGITS), *numbers]
+    return [time, render.with_error(moment.risk, _DIGITS), *numbers]

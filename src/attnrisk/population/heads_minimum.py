@@ -79,8 +79,8 @@ class LocalMinimum(eqx.Module):
         """Of each head, added to its scores, where they matter."""
         squares = jnp.diagonal(jnp.asarray(self.overlaps.Q))[:-1]
         attention = self.attention.given_norms(squares)
-        matters = self.attention.free_bias or isinstance(attention, BayesSoftmax)
-        return _listed(attention.bias) if matters or np.any(attention.bias) else None
+        is_used = self.attention.free_bias or isinstance(attention, BayesSoftmax)
+        return _listed(attention.bias) if is_used or np.any(attention.bias) else None
 
     @property
     def lowest_eigenvalue(self) -> float | None:

@@ -21,7 +21,7 @@ _FINENESS = 0.6, 0.9  # of two rules: the value is that of the second, their dif
 
 
 class Pruned(eqx.Module):
-    """The heads that are left, by their number among all, and their risk with the length of `v` tuned anew."""
+    """The heads that are left, by their number among all, and their risk with the length of `v` optimised again."""
 
     recorded: ClassVar = ("kept", "risk")
     kept: list[int]
