@@ -14,7 +14,8 @@ import scipy.optimize
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.numerics.minimise import minimise_pair
-from attnrisk.population.plan import head_range, heads_engine, light_plan, plan
+from attnrisk.population.head_plan import head_range, heads_engine
+from attnrisk.population.plan import light_plan, plan
 
 OVERLAPS = ar.Overlaps(m_kk=0.7, m_kv=0.3, m_vk=-0.4, m_vv=0.8, q_kk=1.2, q_kv=0.25, q_vv=1.5)
 ACCURACY = 1e-4

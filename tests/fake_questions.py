@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from attnrisk.studies.questions import QUESTIONS, AbstractQuestion, AbstractTaskQuestion
+from attnrisk.studies.question import AbstractQuestion
+from attnrisk.studies.questions import QUESTIONS, AbstractTaskQuestion
 from attnrisk.studies.sweeps import rows_of
 
 RAISES, UNCONVERGED, NOT_A_NUMBER = 3.0, 4.0, 5.0

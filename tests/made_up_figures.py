@@ -17,9 +17,9 @@ from attnrisk.studies.questions import (
     Population,
     Simulate,
     Thresholds,
-    TrainGrid,
 )
 from attnrisk.studies.report import claims
+from attnrisk.studies.training_questions import TrainGrid
 
 GOOD = {"result": "converged", "converged": True}
 BAD = {"result": "steps over", "converged": False}

@@ -2,7 +2,7 @@
 
 import math
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -46,6 +46,7 @@ class Estimate(eqx.Module):
         0.500 ± 0.01 | 0.5 | standard error
     """
 
+    recorded: ClassVar[tuple[str, ...]] = ("value", "error", "kind")
     value: Any
     error: Any
     kind: ErrorKind = eqx.field(static=True, default=ErrorKind.BOUND)
@@ -139,7 +140,7 @@ def record(answer: Any) -> dict[str, Any]:
     the field name, as in `ridge_k`. Arrays become lists.
 
     Args:
-        answer: A result of a function of attnrisk, such as a `Minimum`.
+        answer: A result of a function of attnrisk, such as a `Minimum` or an `Estimate`.
 
     Returns:
         A dictionary of strings, numbers, booleans, `None` and lists.

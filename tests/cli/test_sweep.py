@@ -114,7 +114,7 @@ def test_export(run, study, place, asked, form, tmp_path, monkeypatch):
 
 def test_rows_of_other_numerics_are_told_and_not_used(run, study, place, asked, monkeypatch):
     run("sweep", str(study), "--store", str(place))
-    monkeypatch.setattr("attnrisk.studies.questions.fingerprint", lambda question: "other")
+    monkeypatch.setattr("attnrisk.studies.question.fingerprint", lambda question: "other")
     out = run("sweep", str(study), "--store", str(place), "--status").out
     assert "0 of 4 points" in out
     assert "4 rows, kept and not used" in out

@@ -8,8 +8,8 @@ import pytest
 import attnrisk as ar
 from attnrisk.flow.online import _draw, _moments, _Problem
 from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.head_plan import HeadRange, heads_engine
 from attnrisk.population.overlaps import overlaps_of, vectors_of
-from attnrisk.population.plan import HeadRange, heads_engine
 
 TASK, STEP = ar.SpikedSLR(4.0, 3, noise=0.2), 1.5
 M = np.array([[0.3, 0.1], [0.05, 0.3]])

@@ -60,3 +60,13 @@ def test_bad_starts(starts):
         starts(KEY, 3, 10)
     with pytest.raises(Refusal, match="repeats"):
         starts(KEY, 10, 0)
+
+
+@pytest.mark.parametrize("starts", [sphere_starts, manifold_starts])
+def test_single_precision_is_refused(starts):
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(Refusal, match="jax_enable_x64 = False"):
+            starts(KEY, 9, 2)
+    finally:
+        jax.config.update("jax_enable_x64", True)

@@ -5,7 +5,7 @@ import pytest
 from quadax import quadgk
 from scipy.special import ndtr
 
-from attnrisk.numerics.quadrature import bulk, panels
+from attnrisk.numerics.panels import bulk, panels
 
 
 def _expect(function, mean, deviation, features=(0.0,), order=10):

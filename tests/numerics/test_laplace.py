@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.numerics.quadrature import bulk, log_complement, one_token, panels, transform_panels
+from attnrisk.numerics.panels import bulk, panels, transform_panels
+from attnrisk.numerics.quadrature import log_complement, one_token
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.5, 1.0])

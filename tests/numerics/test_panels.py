@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnrisk.numerics.quadrature import composite, merge
+from attnrisk.numerics.panels import composite, merge
 
 
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (5, 3), (19, 15), (32, 32)])

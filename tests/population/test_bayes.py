@@ -5,7 +5,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.numerics.quadrature import panels
+from attnrisk.numerics.panels import panels
 from attnrisk.population import bayes
 
 LENGTHS = [2, 10**6, ar.uniform(1, 3)]

@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.numerics.quadrature import bulk, normal_rule
+from attnrisk.numerics.panels import bulk, normal_rule
 from attnrisk.population.engines import selection
 from attnrisk.population.plan import plan
 from attnrisk.population.risk import compiled_profile, compiled_risk

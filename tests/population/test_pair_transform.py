@@ -8,8 +8,8 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.head_plan import HeadRange, head_range, heads_engine
 from attnrisk.population.overlaps import overlaps_of
-from attnrisk.population.plan import HeadRange, head_range, heads_engine
 from attnrisk.population.risk import compiled_risk
 
 FLIPPED = ar.flipped(4.0)

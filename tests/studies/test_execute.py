@@ -247,7 +247,7 @@ def test_a_scheduler_without_workers(store, monkeypatch):
 
 def test_workers_of_other_numerics_are_refused(store, scheduler, monkeypatch):
     study = Study(question="plain", nu=1, length=2)
-    monkeypatch.setattr("attnrisk.studies.questions.fingerprint", lambda question: "other")
+    monkeypatch.setattr("attnrisk.studies.question.fingerprint", lambda question: "other")
     with pytest.raises(EngineError, match="other numerics"):
         sweep(study, store, scheduler=scheduler)
     assert status(study, store).done == 0

@@ -130,7 +130,7 @@ def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
 
 
 def test_every_panel_has_every_curve():
-    asked = figure3.learners(figure3._FULL)
+    asked = figure3.learning_curves(figure3._FULL)
     assert len(asked) == 10
     assert {(q.task, q.nu) for q, _ in asked} == set(figure3._FULL.panels)
     assert set(figure3._QUICK.panels) <= set(figure3._FULL.panels)

@@ -72,7 +72,7 @@ def test_the_address_is_the_content():
 def test_other_numerics_have_other_addresses(monkeypatch):
     point = Study(**BAYES).points[0]
     before = point.address
-    monkeypatch.setattr("attnrisk.studies.questions.fingerprint", lambda question: "other")
+    monkeypatch.setattr("attnrisk.studies.question.fingerprint", lambda question: "other")
     assert point.address != before
 
 

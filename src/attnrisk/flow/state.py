@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from .._results import ErrorKind, Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
-from ..numerics.quadrature import difference_error
+from ..numerics.quadrature import estimate_from
 from ..population.engines import AbstractEngine
 from ..population.engines.sobol import MOST_POINTS, RANDOMISATIONS
 from ..population.overlaps import Overlaps, overlaps_of, vectors_of
@@ -170,7 +170,7 @@ class Problem(eqx.Module):
         (fine,) = finer(flat, limits)
         value, kind = fine.mean(1), ErrorKind.STANDARD
         if self.is_exact:
-            error, kind = difference_error(rough, value), ErrorKind.BOUND
+            error, kind = estimate_from(rough, value).error, ErrorKind.BOUND
         else:
             error = fine.std(1, ddof=1) / np.sqrt(fine.shape[1])
         estimate = Estimate(value.reshape(shape), error.reshape(shape), kind)

@@ -6,8 +6,8 @@ places the nodes in `x` and in `u`; what it is made of is data, so that rules of
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -20,37 +20,15 @@ from .._results import Estimate
 
 # Panel edges of a standard normal variable, in deviations. Beyond 9.5 lies a mass of 2e-21, nothing for the largest of
 # 10^6 tokens; beyond 11.5 one of 1e-30, nothing for the largest of 10^12.
-_HALF = np.array([0.8, 1.6, 2.5, 3.4, 4.3, 5.2, 6.2, 7.6, 9.5])
-_MANY, _FARTHEST = 1e6, 11.5
+HALF = np.array([0.8, 1.6, 2.5, 3.4, 4.3, 5.2, 6.2, 7.6, 9.5])
+MANY, FARTHEST = 1e6, 11.5
 
-# Panels around a feature grow by this factor, from a unit that is narrow for a knee like that of softplus.
-_GROWTH, _UNIT = 2.5, 0.4
-
-# Below the smallest log φ the integrand dies like exp(-e^|u|), or like e^{-|u|} where φ can vanish (ReLU);
-# above the largest, once all L tokens are passed, like e^{-u}. e^{-40} is below double precision.
-_BELOW = -np.array([40.0, 26.0, 14.0, 7.5, 4.2, 2.4, 1.1])
-_PAST = np.array([2.0, 4.5, 8.0, 13.0, 20.0, 28.0, 38.0])
-_CROSSING = 9  # panels from one token to L: under 2 units each up to L = 10^6
-
-# Around a constant c in the denominator: e^{-tc} passes from 0 to 1 like a Gumbel law.
-_PASSAGE = np.array([-4.5, -3, -2, -1, 0, 1, 2, 3.5, 6, 10, 16, 25, 38])
-
-# Around the argument where tφ = 1, in units of the width over which it passes: 1 - e^{-tφ} vanishes like e^y to the
-# left, e^{-tφ} faster than e^{-y} to the right.
-TRANSITION = np.array([-40.0, -24, -14, -8, -4.5, -2.5, -1, 0, 1, 2, 3, 4.5, 9, 20, 45])
 
 # Equal steps past the last token, where an integrand in u dies like e^{-u}: from _BEYOND on, u = τ + e^{τ - ...} with
 # equal steps in τ, and _RUNAWAY further e^{-u} is below 10^-9.
 _BEYOND, _RUNAWAY = 3.0, 2.8
 _SHARE = 32  # the least difference between two numbers of nodes, so that neighbouring problems share compiled code
 
-# Panels: the integrand passes its transition within a few units of score, and a bulk panel is about one deviation wide.
-# Beyond _MOST_CELLS cells per panel, panels that follow the transition are cheaper.
-_PER_CELL, _MOST_CELLS = 2.0, 8
-
-# In deviations: an edge as close to a feature is moved there. Where φ vanishes, log φ at it is dropped; close by it is
-# very negative, and the panel from there to the next edge is too wide for its nodes.
-_NEAR = 0.1
 
 LARGEST_LOG = 60.0  # e^{-e^60} is zero, and so are its products with any power of e^60
 NARROWEST = 1e-7  # an argument without variance is integrated as if it had this deviation: an error of order 1e-14
@@ -81,79 +59,14 @@ class SupportsLogPhi(Protocol):
 
 def estimate_from(coarse: Any, fine: Any) -> Estimate:
     """The value of the finer of two rules, with their difference as error."""
-    if not isinstance(fine, jax.core.Tracer):
+    if np.ndim(fine) == 0 and not isinstance(fine, jax.core.Tracer):
         coarse, fine = float(coarse), float(fine)
-    return Estimate(fine, difference_error(coarse, fine))
-
-
-def difference_error(coarse: Any, fine: Any) -> Any:
-    """The error of the finer of two rules, from their difference."""
-    return _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine))
+    return Estimate(fine, _CAUTION * abs(fine - coarse) + ROUNDING * (1.0 + abs(fine)))
 
 
 def normal_density(x: Any) -> Any:
     """`e^{-x²/2}/√(2π)`."""
     return x.__array_namespace__().exp(-0.5 * x**2) / np.sqrt(2 * np.pi)
-
-
-@cache
-def legendre(order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of the Gauss–Legendre rule on `[-1, 1]`."""
-    return np.polynomial.legendre.leggauss(order)
-
-
-def composite(edges: Any, order: int) -> tuple[Any, Any]:
-    """Gauss–Legendre nodes and weights, `order` points on each panel between consecutive ascending edges (last axis).
-
-    Panels that meet and shrink geometrically where an integrand is not smooth make one number of nodes serve scales
-    from 10^-3 to 10^3; the number is static and the places are data.
-    """
-    points, weights = legendre(order)
-    half = (edges[..., 1:] - edges[..., :-1])[..., None] / 2
-    middle = (edges[..., 1:] + edges[..., :-1])[..., None] / 2
-    shape = (*edges.shape[:-1], -1)
-    return (middle + half * points).reshape(shape), (half * weights).reshape(shape)
-
-
-def normal_rule(edges: Float[Array, "*batch e"], order: int) -> Nodes:
-    """Gauss–Legendre nodes `x` on each panel, and weights that include the normal density."""
-    x, weights = composite(edges, order)
-    return x, weights * normal_density(x)
-
-
-def merge(
-    left: Float[Array, "*batch a"], right: Float[Array, "*batch b"]
-) -> Float[Array, "*batch c"]:
-    """Two ascending sequences as one.
-
-    A bitonic network of minima and maxima: for these short rows `jnp.sort` takes ten times as long on a CPU.
-    """
-    size = left.shape[-1] + right.shape[-1]
-    padded = 1 << (size - 1).bit_length()
-    peak = jnp.full((*left.shape[:-1], padded - size), jnp.inf)
-    row = jnp.concatenate([left, peak, right[..., ::-1]], -1)
-    stride = padded // 2
-    while stride:
-        pairs = row.reshape(*row.shape[:-1], -1, 2, stride)
-        low, high = pairs[..., 0, :], pairs[..., 1, :]
-        row = jnp.stack([jnp.minimum(low, high), jnp.maximum(low, high)], -2).reshape(row.shape)
-        stride //= 2
-    return row[..., :size]
-
-
-def bulk(longest: float = 1.0, cells: int = 1) -> np.ndarray:
-    """Panel edges for a standard normal variable of which the largest of `longest` matters, cut into `cells` each."""
-    half = np.append(_HALF, _FARTHEST) if longest > _MANY else _HALF
-    edges = np.concatenate([-half[::-1], [0.0], half])
-    steps = np.arange(cells) / cells
-    return np.append((edges[:-1, None] + np.diff(edges)[:, None] * steps).ravel(), edges[-1])
-
-
-def feature_edges(features: tuple[float, ...], grades: int, pinch: int = 0) -> np.ndarray:
-    """Arguments at which panels meet around each of the features; `pinch` more panels shrink towards it."""
-    steps = _UNIT * _GROWTH ** np.arange(-pinch, grades)
-    offsets = np.concatenate([-steps[::-1], [0.0], steps])
-    return np.concatenate([feature + offsets for feature in features] or [np.zeros(0)])
 
 
 class AbstractRule(eqx.Module):
@@ -237,7 +150,7 @@ def trapezoid(
     # The power shortest − 1 of this probability is negligible.
     rare = float(np.exp(-(18.4 * fineness + 8.0) / (shortest - 1.0))) if shortest > 1 else 0.0
     step = 0.5 / fineness / max(scale, 1.0)
-    count = int(np.ceil((_FARTHEST if longest > _MANY else _HALF[-1]) / step))
+    count = int(np.ceil((FARTHEST if longest > MANY else HALF[-1]) / step))
     x = widened * step * np.arange(-count, count + 1)
     mass = widened * step * np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)  # as in `normal_density`
     nodes = 0
@@ -274,120 +187,8 @@ def transform_range(
     return low, top
 
 
-class Panels(AbstractRule):
-    """Gauss–Legendre panels of the bulk and of the features of a function.
-
-    `edges` are in units of a deviation, for one token; `transform_edges` place the nodes in `u`. `order` points per
-    panel; `grades` growing panels on each side of a feature, and `pinch` more that shrink towards it. The bulk is cut
-    finely enough for any transition within it, unless there are panels that follow, at each `u`, the argument where
-    `tφ` passes one: these serve scores of any scale.
-    """
-
-    edges: Any
-    transform_edges: Any
-    order: int = eqx.field(static=True)
-    grades: int = eqx.field(static=True)
-    pinch: int = eqx.field(static=True, default=0)
-    follow_transition: bool = eqx.field(static=True, default=False)
-
-    def for_token(self, kernel: SupportsLogPhi, mean: Any, deviation: Any, u: Array) -> Nodes:
-        edges = self._edges(kernel.features, mean, deviation)
-        if self.follow_transition:
-            reach = self.edges[-1]
-            ends = mean - reach * deviation, mean + reach * deviation
-            crossing, width = crossing_of(kernel.log_phi, *ends, u)
-            transition = crossing[:, None] + width[:, None] * TRANSITION
-            rows = jnp.broadcast_to(edges, (u.size, edges.size))
-            edges = merge(rows, self._standardise(transition, mean, deviation))
-        return normal_rule(jax.lax.stop_gradient(edges), self.order)
-
-    def for_function(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Nodes:
-        edges = self._edges(features, mean, deviation)
-        return normal_rule(jax.lax.stop_gradient(edges), self.order)
-
-    def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
-        arguments = []
-        for mean, deviation in tokens:
-            places = mean + deviation * self.transform_edges
-            for feature in kernel.features:
-                near = jnp.abs(places - feature) < _NEAR * deviation
-                places = jnp.where(near, feature, places)
-            arguments.append(places)
-        knees = feature_edges(kernel.features, self.grades)
-        if len(knees):
-            arguments += [jnp.clip(knees, places[0], places[-1]) for places in arguments]
-        log_values = kernel.log_phi(jnp.concatenate(arguments))
-        if kernel.constant > 0:
-            log_values = jnp.append(log_values, jnp.log(kernel.constant) + _PASSAGE)
-        u, du = transform_panels(log_values, longest, self.order)
-        return u, du * jnp.exp(-kernel.constant * jnp.exp(-u)) if kernel.constant > 0 else du
-
-    def _edges(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Array:
-        """Edges in `x` for the Gaussian itself and for the features, ascending."""
-        knees = feature_edges(features, self.grades, self.pinch)
-        edges = jnp.asarray(self.edges)
-        if len(knees) == 0:
-            return edges
-        return jnp.sort(jnp.concatenate([edges, self._standardise(knees, mean, deviation)]))
-
-    def _standardise(self, arguments: Any, mean: Any, deviation: Any) -> Array:
-        """Arguments in deviations from the mean, within reach; those of a field without variance are out of it."""
-        x = (arguments - mean) / jnp.maximum(deviation, 1e-100)
-        return jnp.clip(x, -self.edges[-1], self.edges[-1])
-
-
-def panels(
-    scale: float, longest: float, order: int, pinch: int = 0, transform_cells: int = 1
-) -> Panels:
-    """The cheaper kind of panels for arguments of deviation up to `scale`."""
-    edges, transform_edges = bulk(longest), bulk(longest, transform_cells)
-    width = edges[-1] * max(scale, 1.0)  # all scales up to one share compiled code
-    grades = 2 + int(np.ceil(np.log(width / _UNIT) / np.log(_GROWTH)))  # that reach this far
-    cells = int(np.ceil(scale / _PER_CELL))
-    follow = cells > _MOST_CELLS
-    if not follow:
-        edges = bulk(longest, 2 ** (max(cells, 1) - 1).bit_length())
-    return Panels(edges, transform_edges, order, grades, pinch, follow)
-
-
-def transform_panels(log_values: Any, longest: Any, order: int) -> tuple[Any, Any]:
-    """Nodes and weights in `u`, given `log φ` at a grid of arguments that covers the law of each token."""
-    xp = log_values.__array_namespace__()
-    top = xp.max(log_values)
-    top = xp.where(
-        xp.isfinite(top), top, 0.0
-    )  # where `φ` vanishes at all of them, any range will do
-    finite = xp.isfinite(log_values)
-    low = xp.min(xp.where(finite, log_values, top))
-    crossing = (xp.log(longest) + 3.0) / _CROSSING * np.arange(1, _CROSSING + 1)
-    edges = [low + _BELOW, xp.where(finite, log_values, low), top + crossing]
-    return composite(xp.sort(xp.concatenate([*edges, top + crossing[-1] + _PAST])), order)
-
-
-def crossing_of(
-    log_phi: Callable[[Array], Array], low: Any, high: Any, u: Float[Array, " u"]
-) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
-    """Where `log φ` passes `u` between two arguments, and over which width, `1/|d log φ|`.
-
-    Bisection along the trend of `φ`; a kernel that is not monotone gets one of its crossings, and its features
-    have to do the rest.
-    """
-    rising = log_phi(jnp.asarray(high, u.dtype)) >= log_phi(jnp.asarray(low, u.dtype))
-
-    def halve(_: int, bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-        left, right = bracket
-        middle = (left + right) / 2
-        below = (log_phi(middle) < u) == rising
-        return jnp.where(below, middle, left), jnp.where(below, right, middle)
-
-    start = jnp.broadcast_to(low, u.shape), jnp.broadcast_to(high, u.shape)
-    left, right = jax.lax.fori_loop(0, 50, halve, start)
-    slope = jax.jvp(log_phi, (right,), (jnp.ones_like(right),))[1]
-    return (left + right) / 2, 1.0 / jnp.maximum(jnp.abs(slope), 1e-8)
-
-
 def log_complement(lost: Any) -> Any:
-    """`log(1 - lost)`, finite also where rounding makes `lost` one."""
+    """`log(1 - lost)`, accurate where `lost` is small, as a power of it needs; finite where rounding makes it one."""
     xp = lost.__array_namespace__()
     return xp.log1p(-xp.minimum(lost, 1.0 - 1e-16))
 
@@ -427,11 +228,6 @@ class OneToken(NamedTuple):
     lost: Float[Array, "k u"]
     first: Float[Array, "k u"]
     second: Float[Array, "k u"]
-
-    @property
-    def log_kept(self) -> Float[Array, " u"]:
-        """`log E[e^{-tφ}]`, accurate where the expectation is near one, as a power of it needs."""
-        return log_complement(self.lost[0])
 
 
 def one_token(

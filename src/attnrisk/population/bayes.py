@@ -8,6 +8,7 @@ import equinox as eqx
 
 from .._results import Estimate
 from ..numerics.arrays import as_arrays
+from ..numerics.panels import panels
 from ..numerics.qmc import mean_estimate
 from ..numerics.quadrature import (
     ROUNDING,
@@ -15,7 +16,6 @@ from ..numerics.quadrature import (
     estimate_from,
     integrate_token,
     log_complement,
-    panels,
     trapezoid,
 )
 from ..tasks import (

@@ -20,13 +20,12 @@ from ..attention.kernel import PowerKernel, power_limit
 from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractTask
-from .closed_forms import floor
 from .engines import Correlations
-from .minimisers import softmax_minimum
+from .minimisers import Minimum, softmax_minimum
 from .overlaps import aligned
 from .plan import ORDERS, SOFTMAX, is_exact, kinks_at, plan
 from .risk import compiled_profile, population_risk
-from .search import Minimum, explained, search_minima
+from .search import explained, search_minima
 
 # Biases at which a kernel may have become softmax, beyond its scores.
 _BEYOND = (16.0, 64.0, 256.0, 1024.0)
@@ -34,9 +33,6 @@ _FINITE_LENGTH = 8.0  # of k, at which kernels are compared where softmax does b
 _FARTHEST = 9.0  # deviations of a field beyond which it hardly matters
 _STRAIGHT = 1e-3  # departure of log φ from a line, above which a kernel is not tried
 _IS_SOFTMAX = 1e-7  # difference of risks below which a kernel counts as softmax
-_SCAN_ORDER = 6  # of panels, compared with ORDERS[0] where a minimum is looked for
-_DOUBT = 4.0  # times their difference: that is how far two orders may both be from the integral
-_ROUNDED = 1e-9  # above the most that can be explained, what rounding makes
 _SMALLEST_SINE = 1e-4  # of the angle, below which a fixed bias is as good as none
 _LARGEST_BIAS = 1e2  # with which the best k is not longer than overlaps may be
 _TOLERANCE = 1e-7  # of the angle, where a minimum is flat to double precision
@@ -152,14 +148,8 @@ def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Mi
         engine = plan(task, biased, 1.0, order=order, kinks=kinks_at(biased, m_kk))
         return compiled_profile(*as_arrays((engine, task, biased, m_kk)))
 
-    most = float(task.label_variance) - float(floor(task, attention))
-
     def gain(angle: float) -> float:
-        """What is explained, less a multiple of what two orders differ in: where few tokens are above a threshold one
-        of them alone may be far too large. More than the Bayes optimum explains is an error of the integral."""
-        coarse, fine = (explained(profile(angle, order)) for order in (_SCAN_ORDER, ORDERS[0]))
-        doubt = _DOUBT * abs(fine - coarse)
-        return fine - doubt if fine <= most + _ROUNDED else -math.inf
+        return explained(profile(angle, ORDERS[0]))
 
     # By the threshold −bias/m_kk, in deviations: as high as a token may reach, and low until all are above it.
     highest = float(task.relevant_field) + max(

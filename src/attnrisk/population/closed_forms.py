@@ -13,19 +13,19 @@ from .._check import refuse
 from .._results import Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
+from ..numerics.panels import bulk, panels
 from ..numerics.quadrature import (
     AbstractRule,
-    bulk,
     estimate_from,
     integrate_token,
     log_complement,
     normal_density,
-    panels,
     trapezoid,
 )
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, LengthLaw
 from .bayes import bayes_risk, location_missed
-from .plan import ORDERS, SHARPEST, SOFTMAX, by_kind, check_problem, is_exact, relevance
+from .engines.selection import relevance
+from .plan import ORDERS, SHARPEST, SOFTMAX, by_kind, check_problem, is_exact
 
 _ROUNDING = 1e-14  # of a formula
 _STEP, _TAIL = 0.1, 40.0  # in log(−log p); beyond the tail nothing is left in double precision

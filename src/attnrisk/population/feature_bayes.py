@@ -103,7 +103,7 @@ def _missed(task: FeatureSLR, blocks: list[Block], unmoved: float, fineness: flo
     grids = [grid_of(block, fineness, radius) if block.grid_dimension else None for block in blocks]
     lows = [math.log(unmoved)] if unmoved > 0 else []
     for block, grid in zip(blocks, grids, strict=True):
-        lows.append(_lowest(block) if grid is None else float(grid.log_ratio[grid.matters].min()))
+        lows.append(_lowest(block) if grid is None else float(grid.log_ratio[grid.has_mass].min()))
     low = max(min(lows, default=0.0) - _BEFORE - math.log(fineness), -end)
     step = 0.42 / fineness
     tau = low + step * np.arange(math.ceil((end - low) / step) + 1)
@@ -143,7 +143,7 @@ class Grid(NamedTuple):
     needle: Float[np.ndarray, " n"]
 
     @property
-    def matters(self) -> np.ndarray:
+    def has_mass(self) -> np.ndarray:
         """Nodes of more than a negligible mass."""
         return self.noise + self.needle > 1e-17 * np.max(self.noise + self.needle)
 

@@ -26,9 +26,9 @@ from ..numerics.qmc import sobol
 from ..tasks import AbstractNeedle, AbstractTask
 from .continuity import check_continuous
 from .engines.base import AbstractEngine
+from .head_plan import HeadRange, has_exact_heads, heads_engine
 from .manifold import ManifoldProblem, best_weights
 from .overlaps import Overlaps
-from .plan import HeadRange, has_exact_heads, heads_engine
 from .risk import population_risk
 
 Kind = Literal["minimum", "saddle", "flat", "not certified"]
@@ -79,8 +79,8 @@ class LocalMinimum(eqx.Module):
         """Of each head, added to its scores, where they matter."""
         squares = jnp.diagonal(jnp.asarray(self.overlaps.Q))[:-1]
         attention = self.attention.given_norms(squares)
-        matters = self.attention.free_bias or isinstance(attention, BayesSoftmax)
-        return _listed(attention.bias) if matters or np.any(attention.bias) else None
+        is_used = self.attention.free_bias or isinstance(attention, BayesSoftmax)
+        return _listed(attention.bias) if is_used or np.any(attention.bias) else None
 
     @property
     def lowest_eigenvalue(self) -> float | None:

@@ -1,17 +1,56 @@
-"""Least risks whose minimiser has a formula (sections 3 and 4.4)."""
+"""What a least risk is, and those whose minimiser has a formula (sections 3 and 4.4)."""
 
 import math
+from typing import ClassVar
+
+import equinox as eqx
 
 from .._check import refuse
-from .._results import Result
-from ..attention import Linear, Softmax
+from .._results import Estimate, Result
+from ..attention import AbstractAttention, Linear, Softmax
 from ..tasks import AbstractTask
 from .bayes import bayes_risk
 from .closed_forms import linear_risk, linear_scale, mean_relevant_field
-from .overlaps import aligned
-from .search import Minimum
+from .overlaps import Overlaps, aligned
 
 _LONGEST = 1e3  # the key that is reported where only ever longer ones attain the risk
+
+
+class Minimum(eqx.Module):
+    """Lowest risk of an attention with one head, and where it is attained.
+
+    If it is not `attained`, the risk is the limit as `k` diverges, or as `v` diverges because the weights vanish
+    (`result` says which), and the overlaps are those of the largest norm evaluated. `attention` has the optimised bias.
+    """
+
+    recorded: ClassVar[tuple[str, ...]] = (
+        "risk",
+        "overlaps",
+        "bias",
+        "attained",
+        "result",
+        "converged",
+    )
+
+    risk: Estimate
+    overlaps: Overlaps
+    attention: AbstractAttention
+    result: Result = eqx.field(static=True, default=Result.CONVERGED)
+
+    @property
+    def bias(self) -> float:
+        """The bias: the optimised one if it is free."""
+        return float(self.attention.bias)
+
+    @property
+    def attained(self) -> bool:
+        """Whether finite vectors attain the lowest risk."""
+        return not self.result.is_infimum
+
+    @property
+    def converged(self) -> bool:
+        """Whether the search converged."""
+        return self.result.converged
 
 
 def linear_minimum(task: AbstractTask) -> Minimum:

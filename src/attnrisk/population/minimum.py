@@ -12,8 +12,9 @@ from ..attention import AbstractAttention, AbstractHeads, Kernel
 from ..tasks import AbstractTask, FeatureSLR
 from .bias import biased_minima
 from .heads_minimum import heads_minimum
+from .minimisers import Minimum
 from .plan import check_problem
-from .search import Minimum, search_minima
+from .search import search_minima
 
 __all__ = ["Minimum", "population_minima", "population_minimum"]
 
@@ -47,17 +48,16 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
         check_problem(task, attention, known=True)
         return heads_minimum(task, attention, seed)
     (found,) = population_minima([task], attention, seed)
-    _warn_of_error(found)
+    # Where weights vanish the error is the distance to a lower bound.
+    exact = found.risk.kind is ErrorKind.BOUND and found.result is not Result.WEIGHTS_VANISH
+    if exact and found.risk.error > _LARGE_ERROR:
+        _warn_of_error(found)
     return found
 
 
 def _warn_of_error(found: Minimum) -> None:
-    """Where quadrature fails, with a guess at the reason."""
+    """That quadrature failed, with a guess at the reason."""
     attention: Any = found.attention
-    if found.risk.kind is not ErrorKind.BOUND or not found.risk.error > _LARGE_ERROR:
-        return
-    if found.result is Result.WEIGHTS_VANISH:  # the error is the distance to a lower bound
-        return
     why = "it is too steep, or has a kink that its features do not name"
     if isinstance(attention, Kernel) and not attention.knows_length:
         near, far = (float(attention.log_phi(jnp.asarray(score))) for score in (10.0, 20.0))

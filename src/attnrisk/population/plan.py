@@ -7,9 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .._check import check_double_precision, refuse
@@ -17,21 +15,11 @@ from ..attention import (
     AbstractAttention,
     AbstractElementwise,
     AbstractKernel,
-    BayesSoftmax,
-    Heads,
     Softmax,
 )
+from ..numerics.panels import bulk, composite, feature_edges, panels
 from ..numerics.qmc import mean_estimate
-from ..numerics.quadrature import (
-    bulk,
-    composite,
-    feature_edges,
-    log_complement,
-    normal_density,
-    panels,
-    transforms_at,
-    trapezoid,
-)
+from ..numerics.quadrature import normal_density, trapezoid
 from ..tasks import (
     AbstractNeedle,
     AbstractPlanted,
@@ -41,11 +29,7 @@ from ..tasks import (
 )
 from .engines import (
     AbstractEngine,
-    NeedleBayesSoftmax,
-    NeedleHeads,
     PerLength,
-    PlantedElementwise,
-    PlantedKernel,
     SelectedElementwise,
     SelectedKernel,
     SharpSelectedKernel,
@@ -53,10 +37,16 @@ from .engines import (
     SobolScores,
     each_length,
 )
-from .engines.heads import score_nodes
-from .engines.selection import light_selection, panel_selection
+from .engines.base import Range, light_biases
+from .engines.planted import (
+    PINCH,
+    planted_elementwise_light,
+    planted_elementwise_panels,
+    planted_kernel_light,
+    planted_kernel_panels,
+)
+from .engines.selection import light_selection, panel_selection, relevance
 from .engines.sobol import MOST_POINTS, RANDOMISATIONS, draw_points
-from .overlaps import Overlaps
 
 ORDERS = (8, 12)  # of panels: the value is that of the last; their difference is the error
 _LIGHT_ORDER = 6
@@ -64,7 +54,6 @@ _LIGHT_ORDER = 6
 # A selected task tabulates fields for scores that change by up to this much per unit of field: at any overlaps, and
 # for a kernel at aligned ones, which beyond it is integrated without a table. All else is extrapolated.
 SHARPEST, STEEPEST = 16.0, 32.0
-_PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 _BLURRED = 4.0  # below this ratio of slope to noise, a kink of the kernel is smooth in the field
 LONGEST = 1e3  # of k, where nothing else limits it
 _SHARPER = 1.5  # than the teacher, up to which an exponential kernel is searched first
@@ -73,21 +62,7 @@ _SEARCH_FINENESS, _WIDENED = 1.6, 1.07
 _ROUGH_ORDER = 5  # of panels, where an integral takes seconds
 _SEARCHED_RANDOMISATIONS = 4
 SOFTMAX = Softmax()
-_SHARED_SCALE = 1.2
 _MOST_ENGINES = 32  # of an attention that knows the length, one for each length
-MOST_JOINT_HEADS = 3  # of Bayes-softmax, whose grid has a dimension for each
-
-
-class Range(NamedTuple):
-    """Scores that a plan serves: their standard deviation, what a teacher field leaves of it, and by how much a score
-    changes per unit of its teacher field, each at most so much; the least that a field leaves; and teacher fields at
-    which a score passes a kink."""
-
-    scale: float
-    noise: float
-    slope: float
-    least_noise: float = 0.0
-    kinks: tuple[float, ...] = (0.0,)
 
 
 class Method(NamedTuple):
@@ -152,12 +127,14 @@ def plan(
             weighted_engine(task, seed)  # which refuses a weight whose mean is not one
         return kind(draw_points(kind, task, attention.keys, seed, randomisations, log2_points))
     slope = scale if slope is None else slope
-
-    def build(task: AbstractTask, attention: AbstractAttention, by: float) -> AbstractEngine:
-        within = Range(by * scale, by * noise, by * slope, by * noise, kinks)
-        return method.with_panels(task, attention, within, order)
-
-    return _at_each_length(task, attention, build)
+    if attention.knows_length:
+        return PerLength(
+            tuple(
+                plan(alone, own, by * scale, by * noise, by * slope, order, kinks=kinks)
+                for _, alone, own, by in each_length(task, attention)
+            )
+        )
+    return method.with_panels(task, attention, Range(scale, noise, slope, noise, kinks), order)
 
 
 def light_plan(
@@ -176,27 +153,17 @@ def light_plan(
     method = find_method(task, attention)
     if method is None:
         return plan(task, attention, scale)
-
-    def build(task: AbstractTask, attention: AbstractAttention, by: float) -> AbstractEngine:
-        within = Range(by * scale, by * noise, by * slope)
-        if not attention.analytic:
-            order = math.ceil(_LIGHT_ORDER * fineness)
-            return method.with_panels(task, attention, within, order)
-        return method.light(task, attention, within, fineness, widened)
-
-    return _at_each_length(task, attention, build)
-
-
-def _at_each_length(
-    task: AbstractTask,
-    attention: AbstractAttention,
-    build: Callable[[AbstractTask, AbstractAttention, float], AbstractEngine],
-) -> AbstractEngine:
-    """What `build` makes of task, attention and a factor of its scores; where they depend on the length, for each."""
-    if not attention.knows_length:
-        return build(task, attention, 1.0)
-    parts = each_length(task, attention)
-    return PerLength(tuple(build(alone, own, float(by)) for _, alone, own, by in parts))
+    if attention.knows_length:
+        return PerLength(
+            tuple(
+                light_plan(alone, own, by * scale, by * noise, by * slope, fineness, widened)
+                for _, alone, own, by in each_length(task, attention)
+            )
+        )
+    within = Range(scale, noise, slope)
+    if not attention.analytic:
+        return method.with_panels(task, attention, within, math.ceil(_LIGHT_ORDER * fineness))
+    return method.light(task, attention, within, fineness, widened)
 
 
 def kinks_at(attention: AbstractAttention, m_kk: float) -> tuple[float, ...]:
@@ -221,79 +188,6 @@ def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | No
 def is_exact(task: AbstractTask, attention: AbstractAttention) -> bool:
     """Whether the risk comes from deterministic quadrature rather than from random points."""
     return find_method(task, attention) is not None
-
-
-class HeadRange(NamedTuple):
-    """Scores that an engine for heads serves: the largest deviation and the largest mean of a token's score, and the
-    lowest and the highest bias."""
-
-    deviation: float
-    shift: float
-    lowest_bias: float = 0.0
-    highest_bias: float = 0.0
-
-
-def has_exact_heads(task: AbstractTask, attention: AbstractAttention) -> bool:
-    """Whether heads or features are integrated by deterministic quadrature (section 10)."""
-    if not isinstance(task, AbstractNeedle):
-        return False
-    if isinstance(attention, BayesSoftmax):
-        return attention.keys <= MOST_JOINT_HEADS
-    kernel = attention.attention if isinstance(attention, Heads) else attention
-    return isinstance(kernel, AbstractKernel) and kernel.analytic and not kernel.knows_length
-
-
-def head_range(
-    task: AbstractNeedle, attention: AbstractAttention, overlaps: Overlaps
-) -> tuple[HeadRange, bool]:
-    """The scores at these overlaps, and whether those of different heads, and `z`, are independent."""
-    law, features = task.shift_law, task.features
-    M, Q, squares = (np.asarray(each) for each in (overlaps.M, overlaps.Q, np.diagonal(overlaps.Q)))
-    along = M[:, :features]
-    carried = np.einsum("pf,jfg,qg->jpq", along, np.asarray(law.all_covariances), along)
-    spread = max(1.0, float(task.spread) ** 2)
-    deviations = np.sqrt(spread * squares + np.diagonal(carried, axis1=1, axis2=2))[:, :-1]
-    shift = float(np.abs(along[:-1] @ np.asarray(law.means).T).max())
-    kernel = attention.attention.bias if isinstance(attention, Heads) else 0.0
-    bias = kernel + np.asarray(attention.given_norms(jnp.asarray(squares[:-1])).bias)
-    crossed = np.abs(np.tril(Q, -1)).sum() + np.abs(np.tril(carried, -1)).sum()
-    crossed += np.abs(M[:-1, features:]).sum() + np.abs(M[-1, :features]).sum()
-    within = HeadRange(float(deviations.max()), shift, float(bias.min()), float(bias.max()))
-    return within, bool(crossed == 0.0)
-
-
-def heads_engine(
-    task: AbstractNeedle,
-    attention: AbstractAttention,
-    within: HeadRange,
-    fineness: float,
-    independent: bool = False,
-    widened: float = 1.0,
-) -> NeedleHeads | NeedleBayesSoftmax:
-    """An engine of equal steps, right to some `10^{-8·fineness}`; `widened` steps give another of the same shape.
-
-    Where scores of Bayes-softmax are `independent`, they need no grid.
-    """
-    deviation, shift, low, high = within
-    steps = math.ceil(math.log(max(deviation, 1.0)) / math.log(_SHARED_SCALE) - 1e-9)
-    deviation = _SHARED_SCALE**steps  # neighbouring problems share compiled code
-    lengths = float(task.length.lengths[0]), float(task.length.longest)
-    kernel: Any = attention.attention if isinstance(attention, Heads) else attention
-    if isinstance(attention, BayesSoftmax):
-        # A sum over heads lies up to log H above the largest, and no head is needed to reach as low as the lowest.
-        kernel, low, high = SOFTMAX, 0.0, math.log(attention.keys)
-    elif kernel.exponential and not kernel.constant:
-        low = high = 0.0
-    needle = -shift if lengths[0] == 1 else 0.0
-    tokens = [(high + shift, deviation), (low - shift, deviation), (low + needle, deviation)]
-    rule = trapezoid(deviation, lengths, fineness, widened, kernel, tokens)
-    reach = math.sqrt(2.0 * (18.4 * fineness + 4.0 + math.log(lengths[1])))
-    near = np.abs(rule.x) <= widened * reach * (1.0 + 1e-9)
-    rule = eqx.tree_at(lambda at: (at.x, at.mass), rule, (rule.x[near], rule.mass[near]))
-    if not isinstance(attention, BayesSoftmax):
-        return NeedleHeads(rule)
-    g, mass = score_nodes(rule.x, rule.mass, 1 if independent else attention.keys)
-    return NeedleBayesSoftmax(rule, g, mass, independent)
 
 
 def by_kind(table: Mapping[Any, Any], task: Any, asked: str) -> Any:
@@ -376,57 +270,11 @@ def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
     return engine
 
 
-def _planted_kernel_panels(
-    task: AbstractPlanted, attention: AbstractKernel, within: Range, order: int
-) -> PlantedKernel:
-    pinch = _PINCH if attention.vanishes else 0
-    scale = within.scale * max(1.0, float(task.spread))
-    return PlantedKernel(panels(scale, float(task.length.longest), order, pinch))
-
-
-def _planted_kernel_light(
-    task: AbstractPlanted, attention: AbstractKernel, within: Range, fineness: float, widened: float
-) -> PlantedKernel:
-    """Equal steps; the transform has as many nodes as the longest range of `log φ` takes."""
-    scale, shift = within.scale * max(1.0, float(task.spread)), within.scale * float(task.shift)
-    lengths = float(task.length.lengths[0]), float(task.length.longest)
-    rules = []
-    for bias in _light_biases(attention, scale + shift):
-        tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
-        rules.append(trapezoid(scale, lengths, fineness, widened, attention, tokens))
-    return PlantedKernel(max(rules, key=lambda rule: rule.nodes))
-
-
-def _light_biases(attention: AbstractKernel, scale: float) -> list[Any]:
-    """Biases for the widest of which the transform needs nodes: its own, or some of those that a search tries."""
-    if not attention.free_bias:
-        return [attention.bias]
-    return (scale * np.array([-8.0, -4.0, -2.0, -1.0, 0.0, 1.0])).tolist()
-
-
-def _planted_elementwise_panels(
-    task: AbstractPlanted, attention: AbstractElementwise, within: Range, order: int
-) -> PlantedElementwise:
-    scale = within.scale * max(1.0, float(task.spread))
-    return PlantedElementwise(panels(scale, float(task.length.longest), order))
-
-
-def _planted_elementwise_light(
-    task: AbstractPlanted,
-    attention: AbstractElementwise,
-    within: Range,
-    fineness: float,
-    widened: float,
-) -> PlantedElementwise:
-    scale = within.scale * max(1.0, float(task.spread))
-    return PlantedElementwise(trapezoid(scale, fineness=fineness, widened=widened))
-
-
 def _selected_kernel_panels(
     task: AbstractSelected, attention: AbstractKernel, within: Range, order: int
 ) -> AbstractEngine:
     longest, sharpness = int(task.length.longest), float(task.sharpness)
-    pinch = _PINCH if attention.vanishes else 0
+    pinch = PINCH if attention.vanishes else 0
     rule = panels(within.scale, longest, order, pinch, transform_cells=2)
     if within.noise == 0.0 and within.slope > STEEPEST:
         return SharpSelectedKernel(rule, hard=math.isinf(sharpness))
@@ -453,7 +301,7 @@ def _selected_kernel_light(
     lengths = float(task.length.lengths[0]), float(task.length.longest)
     rules = [
         trapezoid(within.scale, lengths, fineness, widened, attention, [(bias, within.scale)])
-        for bias in _light_biases(attention, within.scale)
+        for bias in light_biases(attention, within.scale)
     ]
     rule = max(rules, key=lambda rule: rule.nodes)
     noise_rule = trapezoid(within.noise, fineness=fineness, widened=widened)
@@ -502,22 +350,6 @@ def _selected_elementwise_light(
     return SelectedElementwise(rule, grid.x, relevant, grid.mass)
 
 
-def relevance(task: AbstractSelected, x: np.ndarray, fineness: float) -> np.ndarray:
-    """Density of the relevant token's field over that of any token's; for a sharpness up to `SHARPEST`, or infinite."""
-    sharpness, longest = float(task.sharpness), float(task.length.longest)
-    if math.isinf(sharpness):
-        tail = 0.5 * np.array([math.erfc(abs(each) / math.sqrt(2.0)) for each in x.tolist()])
-        log_below = np.where(x > 0, np.log1p(-tail), np.log(tail))
-        return np.asarray(task.length.powers(log_below, 1, drop=0))
-    tokens = [(0.0, sharpness)]
-    rule = trapezoid(sharpness, (1.0, longest), fineness, kernel=SOFTMAX, tokens=tokens)
-    u, du = rule.for_transform(SOFTMAX, tokens, longest)
-    lost, _, _ = transforms_at(SOFTMAX, sharpness * rule.x, u[:, None])
-    _, first, _ = transforms_at(SOFTMAX, sharpness * x, u[:, None])
-    kept = task.length.powers(log_complement(lost @ rule.mass), 1, drop=0)
-    return np.asarray((du * np.asarray(kept)) @ first)
-
-
 def _cells(slope: float) -> int:
     """Parts of a bulk panel, a power of two to share compiled code."""
     return 2 ** (math.ceil(min(max(slope, 1.0), STEEPEST) / 2) - 1).bit_length()
@@ -525,14 +357,14 @@ def _cells(slope: float) -> int:
 
 _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
     (AbstractPlanted, AbstractKernel): Method(
-        _planted_kernel_panels,
-        _planted_kernel_light,
+        planted_kernel_panels,
+        planted_kernel_light,
         (SHARPEST, LONGEST),
         kink_reach=8.0,
         smooth_reach=8.0,
     ),
     (AbstractPlanted, AbstractElementwise): Method(
-        _planted_elementwise_panels, _planted_elementwise_light, (SHARPEST, LONGEST)
+        planted_elementwise_panels, planted_elementwise_light, (SHARPEST, LONGEST)
     ),
     (AbstractSelected, AbstractKernel): Method(
         _selected_kernel_panels,

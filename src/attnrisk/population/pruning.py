@@ -10,18 +10,18 @@ from .._check import of_type, refuse
 from .._results import Estimate
 from ..attention import Heads
 from ..numerics.arrays import as_arrays
-from ..numerics.quadrature import difference_error
+from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractNeedle
 from .engines import Correlations, NeedleHeads
+from .head_plan import has_exact_heads, head_range, heads_engine
 from .heads_minimum import HeadsMinimum
 from .overlaps import Overlaps
-from .plan import has_exact_heads, head_range, heads_engine
 
 _FINENESS = 0.6, 0.9  # of two rules: the value is that of the second, their difference the error
 
 
 class Pruned(eqx.Module):
-    """The heads that are left, by their number among all, and their risk with the length of `v` tuned anew."""
+    """The heads that are left, by their number among all, and their risk with the length of `v` optimised again."""
 
     recorded: ClassVar = ("kept", "risk")
     kept: list[int]
@@ -63,9 +63,7 @@ def prune_heads(task: AbstractNeedle, found: HeadsMinimum) -> list[Pruned]:
 
     kept, steps = list(range(attention.keys)), []
     while True:
-        value = risk(fine, kept)
-        error = float(difference_error(np.asarray(risk(rough, kept)), np.asarray(value)))
-        steps.append(Pruned(list(kept), Estimate(value, error)))
+        steps.append(Pruned(list(kept), estimate_from(risk(rough, kept), risk(fine, kept))))
         if len(kept) == 1:
             return steps
         kept = min(([h for h in kept if h != out] for out in kept), key=lambda it: risk(fine, it))

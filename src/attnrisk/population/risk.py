@@ -14,20 +14,18 @@ from .._results import Estimate
 from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel, BayesSoftmax
 from ..attention.kernel import power_limit
 from ..numerics.arrays import as_arrays
+from ..numerics.panels import panels
 from ..numerics.qmc import mean_estimate
-from ..numerics.quadrature import AbstractRule, estimate_from, panels
+from ..numerics.quadrature import AbstractRule, estimate_from
 from ..tasks import AbstractSelected, AbstractTask
 from .engines import AbstractEngine, Correlations
 from .engines.planted import weight_moments
+from .head_plan import HeadRange, has_exact_heads, head_range, heads_engine
 from .overlaps import Overlaps
 from .plan import (
     ORDERS,
     SHARPEST,
-    HeadRange,
     check_problem,
-    has_exact_heads,
-    head_range,
-    heads_engine,
     is_exact,
     kinks_at,
     plan,

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,7 +28,8 @@ from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractTask
 from .closed_forms import floor
 from .engines import AbstractEngine, Correlations
-from .overlaps import Overlaps, aligned
+from .minimisers import Minimum
+from .overlaps import aligned
 from .plan import LONGEST, SearchPlan, search_plan
 from .risk import extrapolate, profiles_at_infinity
 
@@ -47,43 +48,6 @@ _VANISHING = 0.5  # share of the longest v allowed
 _AGREED = 5e-11  # between two light rules: no other is asked
 # Of what is explained, where Newton steps whose predicted decrease exceeds rounding are over.
 _NEWTON_ROUNDING = 1e-14
-
-
-class Minimum(eqx.Module):
-    """Lowest risk of an attention with one head, and where it is attained.
-
-    If it is not `attained`, the risk is the limit as `k` diverges, or as `v` diverges because the weights vanish
-    (`result` says which), and the overlaps are those of the largest norm evaluated. `attention` has the optimised bias.
-    """
-
-    recorded: ClassVar[tuple[str, ...]] = (
-        "risk",
-        "overlaps",
-        "bias",
-        "attained",
-        "result",
-        "converged",
-    )
-
-    risk: Estimate
-    overlaps: Overlaps
-    attention: AbstractAttention
-    result: Result = eqx.field(static=True, default=Result.CONVERGED)
-
-    @property
-    def bias(self) -> float:
-        """The bias: the optimised one if it is free."""
-        return float(self.attention.bias)
-
-    @property
-    def attained(self) -> bool:
-        """Whether finite vectors attain the lowest risk."""
-        return not self.result.is_infimum
-
-    @property
-    def converged(self) -> bool:
-        """Whether the search converged."""
-        return self.result.converged
 
 
 def search_minima(

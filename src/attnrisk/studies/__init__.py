@@ -2,7 +2,7 @@
 
 from .cluster import EngineError
 from .execute import Session, Threads, Workers
-from .questions import AbstractQuestion
+from .question import AbstractQuestion
 from .store import Row, Store, StoreError, default_place
 from .study import Study, read_study
 from .sweeps import Status, dataset, export, retry, status, sweep

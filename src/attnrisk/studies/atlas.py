@@ -33,17 +33,8 @@ from .atlas_questions import (
 from .execute import Backend, Progress, execute
 from .fingerprint import fingerprint, versions
 from .interpolant import Grid, compress, grid, significant
-from .questions import (
-    AbstractQuestion,
-    Bayes,
-    Floor,
-    LearningCurve,
-    Optimal,
-    Population,
-    Record,
-    Thresholds,
-    is_converged,
-)
+from .question import AbstractQuestion, Record, is_converged
+from .questions import Bayes, Floor, LearningCurve, Optimal, Population, Thresholds
 from .store import Store
 
 LAYOUT = 2  # of the file; the page refuses another

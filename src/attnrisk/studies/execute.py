@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from .._results import Result
 from .cluster import EngineError, completed, connected
 from .fingerprint import versions
-from .questions import AbstractQuestion, Answer, Record, is_converged
+from .question import AbstractQuestion, Answer, Record, is_converged
 from .store import Row, Store, default_place
 
 if TYPE_CHECKING:

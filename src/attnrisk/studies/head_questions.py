@@ -17,7 +17,8 @@ from ..attention import (
 )
 from ..population import Overlaps, bayes_risk, heads_minimum, population_risk, prune_heads
 from ..tasks import FeatureSLR, parse_features, parse_lengths
-from .questions import AbstractQuestion, Record, estimated
+from .question import AbstractQuestion, Record
+from .questions import estimated
 
 SOFTMAX_PLUS_ONE = "softmax-1"
 

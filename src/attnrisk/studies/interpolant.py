@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from .._rows import BAYES, FLOOR
-from .questions import Record
+from .question import Record
 
 _SMALLEST = 1e-9  # risk: smaller ones, such as the infimum 0 of softmax at ν = ∞, are kept as this
 # Times the largest error at n held-out points, which another exceeds with chance 1/(n + 1); by two it may be more.

@@ -1,10 +1,7 @@
-"""Questions: frozen requests with an address, each answered by a flat record or a list of them."""
+"""Questions about a task, and about an attention on it."""
 
-import hashlib
-import json
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import jax
@@ -34,70 +31,10 @@ from ..population import (
 from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
-from .fingerprint import fingerprint
-
-Record = dict[str, Any]
-Answer = Record | list[Record]
+from .question import AbstractQuestion, Answer, Record
+from .training_questions import Train
 
 _LARGEST_SEED = 2**32 - 1
-_CONVERGED = frozenset(result.value for result in Result if result.converged)
-
-
-def is_converged(result: str) -> bool:
-    """Whether the `result` of a record is that of an answer which converged."""
-    return result in _CONVERGED
-
-
-@dataclass(frozen=True)
-class AbstractQuestion(ABC):
-    """All that an answer depends on, in plain numbers and words.
-
-    `kind` is its name in the store and in study files, and `package` the highest package that computes the answer. At
-    most `batch` questions that share compiled code make one task of a worker: few where one takes long, so that little
-    is lost when the worker is killed.
-    """
-
-    kind: ClassVar[str]
-    package: ClassVar[str]
-    batch: ClassVar[int] = 1
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """The fields by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    @property
-    def numerics(self) -> str:
-        """The fingerprint of the code that answers."""
-        return fingerprint(type(self))
-
-    @property
-    def address(self) -> str:
-        """A hash of what decides the answer: the kind of question, its inputs, and the code."""
-        content = [self.numerics, self.kind, self.inputs]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-    @property
-    def label(self) -> str:
-        """What progress displays show."""
-        return self.kind
-
-    @property
-    def compiled_with(self) -> tuple[Any, ...]:
-        """Questions of one kind that agree in this share compiled code."""
-        return ()
-
-    def check(self) -> None:  # noqa: B027 -- most have nothing to refuse
-        """Refuse inputs that are not allowed, before anything is computed."""
-
-    @abstractmethod
-    def answer(self) -> Answer:
-        """Compute the answer."""
-
-    @classmethod
-    def answer_all(cls, questions: Sequence[Self]) -> list[Answer]:
-        """The same for several questions that share compiled code."""
-        return [question.answer() for question in questions]
 
 
 def any_task(task: AbstractTask) -> AbstractTask:
@@ -371,90 +308,6 @@ class AMP(AbstractTaskQuestion):
         key = jax.random.split(jax.random.key(self.seed), 3)[0]
         count = max(1, round(self.alpha * self.dim))
         return record(fit_amp(sample(self.problem, key, count, self.dim)))
-
-
-@dataclass(frozen=True)
-class AbstractTraining(AbstractQuestion):
-    """A small decoder with an attention of the catalogue or a recurrence; sizes that are `None` are those of the task.
-
-    `length` is a word where it comes from a study, as all lengths there.
-    """
-
-    package: ClassVar[str] = "trained"
-
-    attention: str
-    task: str = "recall"
-    width: int = 64
-    layers: int = 2
-    steps: int = 1000
-    batch_size: int = 64
-    length: str | int | None = None
-    pairs: int | None = None
-    vocabulary: int | None = None
-    precision: str = "float32"
-
-    @property
-    def label(self) -> str:
-        return f"{self.attention}, {self.task}, width {self.width}"
-
-    @property
-    def compiled_with(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, each.name) for each in fields(AbstractTraining))
-
-    @property
-    def setting(self) -> Any:
-        """What is trained."""
-        from ..trained import TASKS, setting_of  # and optax, which only this needs
-
-        one_of("task", self.task, TASKS)
-        length = self.length
-        if isinstance(length, str):
-            length = whole("length", int(length) if length.isdecimal() else length)
-        return setting_of(self.inputs | {"length": length})
-
-    def check(self) -> None:
-        assert self.setting is not None
-
-
-@dataclass(frozen=True)
-class Train(AbstractTraining):
-    """One training, as `attnrisk train` does it."""
-
-    kind: ClassVar[str] = "train"
-    batch: ClassVar[int] = 12
-
-    learning_rate: float = 3e-3
-    seed: int = 0
-
-    def answer(self) -> Record:
-        (found,) = self.answer_all([self])
-        assert isinstance(found, dict)
-        return found
-
-    @classmethod
-    def answer_all(cls, questions: Sequence[Self]) -> list[Answer]:
-        from ..trained import Copy, train
-
-        copies = [Copy(each.learning_rate, each.seed) for each in questions]
-        return [record(each) for each in train(questions[0].setting, copies)]
-
-
-@dataclass(frozen=True)
-class TrainGrid(AbstractTraining):
-    """A training for each pair of a learning rate and a seed, all at once.
-
-    `best_accuracy` is that of the Bayes predictor, where it is known.
-    """
-
-    kind: ClassVar[str] = "train grid"
-
-    learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
-    seeds: tuple[int, ...] = (0, 1, 2)
-
-    def answer(self) -> list[Record]:
-        from ..trained import train_grid
-
-        return train_grid(self.inputs)
 
 
 # What a study can ask.

@@ -16,7 +16,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 from .._check import LARGEST, Refusal, one_of, real, refuse, shown
 from ..attention import DEFAULT_BIAS, FREE_BIAS
 from ..tasks import parse_lengths
-from .questions import QUESTIONS, AbstractQuestion
+from .question import AbstractQuestion
+from .questions import QUESTIONS
 from .store import Row
 
 MOST_POINTS = 10**6

@@ -1,18 +1,15 @@
 """Retrieval tasks: distributions of the relevant token, of the sequence length and of the label noise."""
 
 from .features import FeatureSLR
+from .selected import AbstractSelected, AbstractWeighted, MaxSLR, WeightedSLR
 from .shifts import ShiftMixture, flipped, gaussian, one_of, parse_features
 from .slr import (
     AbstractNeedle,
     AbstractPlanted,
     AbstractSamplable,
-    AbstractSelected,
     AbstractTask,
-    AbstractWeighted,
     LengthLaw,
-    MaxSLR,
     SpikedSLR,
-    WeightedSLR,
     fixed,
     parse_lengths,
     uniform,

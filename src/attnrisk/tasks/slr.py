@@ -5,7 +5,6 @@ decides which exact method applies; everything else about it is data.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -15,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import Refusal, function, is_traced, real, refuse, shown
+from .._check import Refusal, is_traced, real, refuse, shown
 from .._results import AbstractValue
-from .location import AbstractLocation, PlantedLocation, SelectedLocation
+from .location import AbstractLocation, PlantedLocation
 from .shifts import ShiftMixture
 
 LONGEST, MOST_LENGTHS = 10**12, 10**6
@@ -329,60 +328,6 @@ class AbstractPlanted(AbstractNeedle):
         return PlantedLocation(self.shift, unknown_variance)
 
 
-class AbstractSelected(AbstractSamplable):
-    """Tasks with Gaussian tokens, whose location is drawn from `softmax(sharpness · χ*)` (`inf`: argmax)."""
-
-    sharpness: eqx.AbstractVar[Any]
-    spread: ClassVar[float] = 1.0
-
-    @property
-    def strength(self) -> Any:
-        return self.sharpness
-
-    def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
-        return jnp.zeros(())
-
-    def location_given(self, unknown_variance: Any) -> AbstractLocation:
-        return SelectedLocation(self.sharpness, unknown_variance)
-
-    def location_noise(
-        self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
-    ) -> Float[np.ndarray, "s _"]:
-        return rng.gumbel(size=(len(uniform), longest))
-
-    def choose_locations(
-        self, noise: Float[Array, "s _"], chi: Float[Array, "s L F"], mask: Bool[Array, "s L"]
-    ) -> Int[Array, " s"]:
-        hard, scores = jnp.isinf(self.sharpness), chi[..., 0]
-        soft = jnp.where(hard, 0.0, self.sharpness) * scores + noise
-        return jnp.argmax(jnp.where(mask, jnp.where(hard, scores, soft), -jnp.inf), -1)
-
-    def move_relevant(
-        self,
-        tokens: Float[Array, "s L D"],
-        keys: Float[Array, "F D"],
-        noise: Float[Array, "s _"],
-    ) -> Float[Array, "s L D"]:
-        return tokens
-
-
-class AbstractWeighted(AbstractTask):
-    """Tasks given by a density ratio `g(ε, χ*)` with `E[g] = 1` and no further structure."""
-
-    spread: ClassVar[float] = 1.0
-
-    @property
-    def strength(self) -> Any:
-        return 1.0
-
-    def log_tilt(self, chi: Float[Array, " L"]) -> Float[Array, ""]:
-        return jax.nn.logsumexp(self.log_odds(chi)) - jnp.log(chi.size)
-
-    @abstractmethod
-    def log_weight(self, location: Any, chi: Float[Array, " L"]) -> Float[Array, ""]:
-        """`log g(ε, χ)`."""
-
-
 class SpikedSLR(AbstractPlanted):
     """Spiked single-location regression: the relevant token is shifted by `√ν k*/√D`.
 
@@ -422,73 +367,3 @@ class SpikedSLR(AbstractPlanted):
         if not is_traced(self.spread) and self.spread != 1.0:
             raise refuse("spread", self.spread, "1 where the posterior of the location is asked")
         return jnp.sqrt(self.nu) * chi
-
-
-class MaxSLR(AbstractSelected):
-    """Max single-location regression: the relevant token has the largest component along `k*`, or nearly.
-
-    The location is drawn from `softmax(ν χ*)`; at `ν = inf` it is the argmax. No token is shifted.
-
-    Args:
-        nu: Sharpness `ν ≥ 0` of the selection; `inf` is allowed.
-        length: Number of tokens: an integer or a `LengthLaw`.
-        noise: Standard deviation `Δ ≥ 0` of the label noise.
-
-    Examples:
-        >>> print(f"{ar.bayes_risk(ar.MaxSLR(nu=2.0, length=10)):.6f}")
-        0.609880
-    """
-
-    name: ClassVar[str] = "max"
-    nu: Any
-    length: LengthLaw
-    noise: Any
-
-    def __init__(self, nu: Any, length: Any, noise: Any = 0.0):
-        self.nu = real("nu", nu, minimum=0.0, infinite=True)
-        self.length = LengthLaw(length)
-        self.noise = real("noise", noise, minimum=0.0)
-
-    @property
-    def sharpness(self) -> Any:
-        """Inverse temperature of the softmax from which the location is drawn."""
-        return self.nu
-
-    def log_odds(self, chi: Float[Array, " L"]) -> Float[Array, " L"]:
-        hard = jnp.where(chi == jnp.max(chi), 0.0, -jnp.inf)
-        soft = jnp.where(jnp.isinf(self.nu), 0.0, self.nu) * chi
-        return jnp.where(jnp.isinf(self.nu), hard, soft)
-
-
-class WeightedSLR(AbstractWeighted):
-    """Single-location regression with a user-defined density ratio.
-
-    Args:
-        log_weight: A function `log_weight(location, chi)` that returns `log g(ε, χ)`, written with `jax.numpy`; `chi`
-            has shape `(L,)`. `E[g] = 1` for standard normal `chi` and a uniform location.
-        length: Number of tokens: an integer or a `LengthLaw`.
-        noise: Standard deviation `Δ ≥ 0` of the label noise.
-
-    Examples:
-        >>> import jax.numpy as jnp
-        >>> def squares(location, chi):
-        ...     return jnp.log(chi.size * chi[location] ** 2 / jnp.sum(chi**2))
-        >>> print(f"{ar.bayes_risk(ar.WeightedSLR(squares, length=4)):.3f}")
-        0.500
-    """
-
-    name: ClassVar[str] = "weighted"
-    log_weight_fn: Callable[[Any, Any], Any] = eqx.field(static=True)
-    length: LengthLaw
-    noise: Any
-
-    def __init__(self, log_weight: Callable[[Any, Any], Any], length: Any, noise: Any = 0.0):
-        self.log_weight_fn = function("log_weight", log_weight)
-        self.length = LengthLaw(length)
-        self.noise = real("noise", noise, minimum=0.0)
-
-    def log_weight(self, location: Any, chi: Float[Array, " L"]) -> Float[Array, ""]:
-        return self.log_weight_fn(location, chi)
-
-    def log_odds(self, chi: Float[Array, " L"]) -> Float[Array, " L"]:
-        return jax.vmap(self.log_weight, in_axes=(0, None))(jnp.arange(chi.shape[0]), chi)

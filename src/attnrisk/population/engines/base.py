@@ -4,8 +4,9 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import numpy as np
 
-from ...attention import AbstractAttention
+from ...attention import AbstractAttention, AbstractKernel
 from ...tasks import AbstractTask
 from ..overlaps import Overlaps, aligned
 
@@ -35,3 +36,22 @@ class AbstractEngine(eqx.Module):
         """The risk, noise included, to be compiled and differentiated."""
         label, power = self.correlations(task, attention, overlaps)
         return task.label_variance - 2.0 * label + power
+
+
+class Range(NamedTuple):
+    """Scores that a plan serves: their standard deviation, what a teacher field leaves of it, and by how much a score
+    changes per unit of its teacher field, each at most so much; the least that a field leaves; and teacher fields at
+    which a score passes a kink."""
+
+    scale: float
+    noise: float
+    slope: float
+    least_noise: float = 0.0
+    kinks: tuple[float, ...] = (0.0,)
+
+
+def light_biases(attention: AbstractKernel, scale: float) -> list[Any]:
+    """Biases for the widest of which the transform needs nodes: its own, or some of those that a search tries."""
+    if not attention.free_bias:
+        return [attention.bias]
+    return (scale * np.array([-8.0, -4.0, -2.0, -1.0, 0.0, 1.0])).tolist()

@@ -8,16 +8,21 @@ from jaxtyping import Array, Float
 
 from ...attention import AbstractElementwise, AbstractKernel
 from ...numerics.linalg import root
+from ...numerics.panels import panels
 from ...numerics.quadrature import (
     NARROWEST,
     AbstractRule,
+    log_complement,
     moments_by_parts,
     one_token,
+    trapezoid,
 )
 from ...tasks import AbstractPlanted
 from ..conditionals import given_score
 from ..overlaps import Overlaps
-from .base import AbstractEngine, Correlations
+from .base import AbstractEngine, Correlations, Range, light_biases
+
+PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 
 
 class PlantedKernel(AbstractEngine):
@@ -36,7 +41,8 @@ class PlantedKernel(AbstractEngine):
         relevant, other = (one_token(attention, m, d, u, self.rule, degree=2) for m, d in tokens)
         here, there = given_score(overlaps, task.shift, task.spread), given_score(overlaps)
         kept, value = 1.0 - relevant.lost[0], there.expect_value(other.first)
-        alone, beside, between = (task.length.powers(other.log_kept, k, drop=1) for k in range(3))
+        log_kept = log_complement(other.lost[0])
+        alone, beside, between = (task.length.powers(log_kept, k, drop=1) for k in range(3))
         label = (
             here.expect_product(relevant.first) * alone
             - here.label_slope * relevant.lost[1] * value * beside
@@ -56,7 +62,8 @@ class PlantedKernel(AbstractEngine):
             self.rule.for_transform(attention, tokens, task.length.longest)
         )
         relevant, other = (one_token(attention, m, d, u, self.rule, degree=0) for m, d in tokens)
-        alone, beside = (task.length.powers(other.log_kept, k, drop=1) for k in range(2))
+        log_kept = log_complement(other.lost[0])
+        alone, beside = (task.length.powers(log_kept, k, drop=1) for k in range(2))
         label = task.spread**2 * relevant.first[0] * alone
         power = (
             task.spread**2 * relevant.second[0] * alone
@@ -118,3 +125,42 @@ def weight_moments(
     wide = jnp.maximum(deviation, NARROWEST)
     first, second = moments_by_parts(integrate, 2, mean + attention.bias, wide, rule)
     return first, second
+
+
+def planted_kernel_panels(
+    task: AbstractPlanted, attention: AbstractKernel, within: Range, order: int
+) -> PlantedKernel:
+    pinch = PINCH if attention.vanishes else 0
+    scale = within.scale * max(1.0, float(task.spread))
+    return PlantedKernel(panels(scale, float(task.length.longest), order, pinch))
+
+
+def planted_kernel_light(
+    task: AbstractPlanted, attention: AbstractKernel, within: Range, fineness: float, widened: float
+) -> PlantedKernel:
+    """Equal steps; the transform has as many nodes as the longest range of `log φ` takes."""
+    scale, shift = within.scale * max(1.0, float(task.spread)), within.scale * float(task.shift)
+    lengths = float(task.length.lengths[0]), float(task.length.longest)
+    rules = []
+    for bias in light_biases(attention, scale + shift):
+        tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
+        rules.append(trapezoid(scale, lengths, fineness, widened, attention, tokens))
+    return PlantedKernel(max(rules, key=lambda rule: rule.nodes))
+
+
+def planted_elementwise_panels(
+    task: AbstractPlanted, attention: AbstractElementwise, within: Range, order: int
+) -> PlantedElementwise:
+    scale = within.scale * max(1.0, float(task.spread))
+    return PlantedElementwise(panels(scale, float(task.length.longest), order))
+
+
+def planted_elementwise_light(
+    task: AbstractPlanted,
+    attention: AbstractElementwise,
+    within: Range,
+    fineness: float,
+    widened: float,
+) -> PlantedElementwise:
+    scale = within.scale * max(1.0, float(task.spread))
+    return PlantedElementwise(trapezoid(scale, fineness=fineness, widened=widened))

@@ -11,19 +11,21 @@ from jaxtyping import Array, Float
 
 from ...attention import AbstractElementwise, AbstractKernel
 from ...numerics.linalg import root
-from ...numerics.quadrature import (
-    LARGEST_LOG,
+from ...numerics.panels import (
     TRANSITION,
-    AbstractRule,
     Panels,
     crossing_of,
     feature_edges,
-    integrate_token,
-    log_complement,
     merge,
     normal_rule,
-    one_token,
     transform_panels,
+)
+from ...numerics.quadrature import (
+    LARGEST_LOG,
+    AbstractRule,
+    integrate_token,
+    log_complement,
+    one_token,
     transforms_at,
 )
 from ...tasks import AbstractSelected
@@ -338,6 +340,7 @@ def _kernel_power(
     """`E[(σ·z)²]`, in which the location plays no part."""
     token = one_token(attention, attention.bias, root(overlaps.q_kk), u, rule, 2)
     given = given_score(overlaps)
-    one, two = (task.length.powers(token.log_kept, k, drop=0) for k in (1, 2))
+    log_kept = log_complement(token.lost[0])
+    one, two = (task.length.powers(log_kept, k, drop=0) for k in (1, 2))
     square, value = given.expect_square(token.second), given.expect_value(token.first)
     return jnp.sum(du * (square * one + value**2 * two))

@@ -12,25 +12,24 @@ They are product-integration weights: `F` need only be smooth on the scale of th
 the selection, from 0 to infinity, is integrated exactly.
 """
 
+import math
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...attention import Softmax
+from ...numerics.panels import TRANSITION, bulk, composite, legendre, transform_panels
 from ...numerics.quadrature import (
     LARGEST_LOG,
-    TRANSITION,
-    bulk,
-    composite,
-    legendre,
     log_complement,
     normal_density,
-    transform_panels,
+    transforms_at,
     trapezoid,
 )
-from ...tasks import LengthLaw
+from ...tasks import AbstractSelected, LengthLaw
 
+_SOFTMAX = Softmax()
 _MODERATE = 16.0  # sharpness up to which equal steps in x take fewer nodes than panels
 # A part of a panel over which `sharpness · χ*` changes so little serves all nodes x: e^{-w}, w = e^{sharpness χ* - u}
 # is tame up to an imaginary part of π/2, and Gauss–Legendre nodes converge like 12^-2n. Up to so many parts are cheaper
@@ -243,3 +242,19 @@ def _legendre_of_lagrange(order: int) -> np.ndarray:
     degrees = np.arange(order)[:, None]
     values = np.polynomial.legendre.legvander(nodes, order - 1).T
     return (2 * degrees + 1) / 2 * values * weights
+
+
+def relevance(task: AbstractSelected, x: np.ndarray, fineness: float) -> np.ndarray:
+    """Density of the relevant token's field over that of any token's; for a sharpness of moderate size, or infinite."""
+    sharpness, longest = float(task.sharpness), float(task.length.longest)
+    if math.isinf(sharpness):
+        tail = 0.5 * np.array([math.erfc(abs(each) / math.sqrt(2.0)) for each in x.tolist()])
+        log_below = np.where(x > 0, np.log1p(-tail), np.log(tail))
+        return np.asarray(task.length.powers(log_below, 1, drop=0))
+    tokens = [(0.0, sharpness)]
+    rule = trapezoid(sharpness, (1.0, longest), fineness, kernel=_SOFTMAX, tokens=tokens)
+    u, du = rule.for_transform(_SOFTMAX, tokens, longest)
+    lost, _, _ = transforms_at(_SOFTMAX, sharpness * rule.x, u[:, None])
+    _, first, _ = transforms_at(_SOFTMAX, sharpness * x, u[:, None])
+    kept = task.length.powers(log_complement(lost @ rule.mass), 1, drop=0)
+    return np.asarray((du * np.asarray(kept)) @ first)

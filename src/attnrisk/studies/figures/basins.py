@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...flow.landscape import basins, share_of
-from ..questions import AbstractAttentionQuestion, Record
+from ..question import Record
+from ..questions import AbstractAttentionQuestion
 from .rows import Ask, Row, place
 from .style import GREY, INK, WIDTH, line, set_ticks
 

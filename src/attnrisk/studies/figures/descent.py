@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 from ...marion.erf_risk import erf_risk
 from ...marion.settings import SETTINGS, run_setting
 from ...population.overlaps import aligned
-from ..questions import AbstractQuestion, Record
+from ..question import AbstractQuestion, Record
 from .rows import Ask, Row
 from .style import GREY, INK, WIDTH, Line, where
 

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from ..._results import Result
 from ...attention import CATALOGUE
-from ..questions import TrainGrid, is_converged
+from ..question import is_converged
+from ..training_questions import TrainGrid
 from .rows import Ask, Row
 from .style import GREY, WIDTH, Line, add_legend, draw_curve, line
 

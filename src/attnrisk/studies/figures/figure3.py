@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from ..._results import Result
 from ..._rows import BAYES
+from ..question import Record
 from ..questions import (
     AbstractTaskQuestion,
     LearningCurve,
     Optimal,
     Population,
-    Record,
     Simulate,
     Thresholds,
 )
@@ -64,9 +64,9 @@ _SURE = 3.0  # standard errors by which the optimum is out of reach
 
 
 class Grid(NamedTuple):
-    """Panels, the α of the learners and of the optimum, and how many points (of base two) a task is averaged over.
+    """Panels, the α of learning curves and of the optimum, and how many points (of base two) a task is averaged over.
 
-    Experiments are done at every second α of the learners, `runs` times, with `√(ND)` equal to `size`.
+    Experiments are done at every second α of the learning curves, `runs` times, with `√(ND)` equal to `size`.
     """
 
     panels: tuple[tuple[str, float], ...]
@@ -97,7 +97,7 @@ def questions(quick: bool) -> list[AbstractTaskQuestion]:
     """What can be asked at once; experiments, and points beside a jump, need the answers."""
     grid = _QUICK if quick else _FULL
     return [
-        *(each for pair in learners(grid) for each in pair),
+        *(each for pair in learning_curves(grid) for each in pair),
         *(Thresholds(task, nu, LENGTH) for task, nu in grid.panels),
         *(Optimal(task, nu, LENGTH, a) for task, nu in grid.panels for a in grid.optimal_alphas),
     ]
@@ -106,18 +106,18 @@ def questions(quick: bool) -> list[AbstractTaskQuestion]:
 def compute(quick: bool, ask: Ask) -> list[Row]:
     """The rows of the figure, each a point of a curve: of an attention, the Bayes optimum, or what algorithms reach.
 
-    `alpha` is infinite where the row is the least population risk, or its infimum. Only learners have ridges and maybe
-    a `warning`, which says why the risk is an approximation. Rows with a `size` are experiments: the mean over `runs`
-    datasets with `√(ND) = size`, and as error their standard deviation.
+    `alpha` is infinite where the row is the least population risk, or its infimum. Only learning curves have ridges and
+    maybe a `warning`, which says why the risk is an approximation. Rows with a `size` are experiments: the mean over
+    `runs` datasets with `√(ND) = size`, and as error their standard deviation.
     """
     grid = _QUICK if quick else _FULL
     ask(questions(quick))
-    learned = [row for pair in learners(grid) for row in _learned(*ask(pair))]
+    learned = [row for pair in learning_curves(grid) for row in _learned(*ask(pair))]
     optima = [row for task, nu in grid.panels for row in optimum(task, nu, grid, ask)]
     return [*learned, *optima, *experiments(grid, learned, ask)]
 
 
-def learners(grid: Grid) -> list[tuple[LearningCurve, Population]]:
+def learning_curves(grid: Grid) -> list[tuple[LearningCurve, Population]]:
     """The curve of each attention and its limit of infinite data; the max task, which is the slowest, first."""
     return [
         (

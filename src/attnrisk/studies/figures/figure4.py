@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from ...flow.flow import gradient_flow, random_starts
 from ...population.overlaps import Overlaps
-from ..questions import AbstractAttentionQuestion, Record
+from ..question import Record
+from ..questions import AbstractAttentionQuestion
 from .rows import Ask, Row, joined
 from .style import GREY, INK, WIDTH, Line, line, marks, where
 

@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 
 from ...flow.landscape import mismatched_minimum
 from ...population import population_minimum
-from ..questions import AbstractAttentionQuestion, Record
+from ..question import Record
+from ..questions import AbstractAttentionQuestion
 from .rows import Ask, Row, joined
 from .style import INK, WIDTH, Line, draw_curve, line, where
 

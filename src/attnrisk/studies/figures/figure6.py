@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..questions import ERM, LearningCurve, Record
+from ..question import Record
+from ..questions import ERM, LearningCurve
 from .rows import Ask, Row, place
 from .style import INK, WIDTH, has_converged, marks, where
 

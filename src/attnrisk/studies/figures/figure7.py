@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from ..._rows import BAYES
 from ...attention import CATALOGUE, get_attention
-from ..questions import AbstractTaskQuestion, LearningCurve, Optimal, Record
+from ..question import Record
+from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
 from .rows import JUMP, Ask, Row, beside, place
 from .style import WIDTH, add_legend, draw_curve, has_converged, line, set_ticks, where
 

@@ -14,7 +14,7 @@ from ...flow.flow import gradient_flow, random_starts
 from ...population import bayes_risk
 from ...population.overlaps import swapped
 from ...tasks import SpikedSLR
-from ..questions import AbstractQuestion, Record, is_converged
+from ..question import AbstractQuestion, Record, is_converged
 from .rows import Ask, Row
 from .style import GREY, INK, WIDTH, Line, add_legend, where
 

@@ -11,7 +11,9 @@ from matplotlib.lines import Line2D
 from scipy.stats import rankdata
 
 from ...attention import CATALOGUE, FREE_BIAS
-from ..questions import AbstractQuestion, Bayes, Population, TrainGrid
+from ..question import AbstractQuestion
+from ..questions import Bayes, Population
+from ..training_questions import TrainGrid
 from . import figure1
 from .rows import Ask, Row
 from .style import WIDTH, add_legend

@@ -22,7 +22,7 @@ How many heads are needed? The needle carries one of three features, ν = 9, 6, 
 risk of H heads that are trained together. Averaged softmax heads gain slowly, and each new head takes weight from the \
 others. Softmax-1 heads reach their least risk with three, one for each feature, and further ones change nothing. \
 Bayes-softmax has the Bayes risk (black) with three. Right: the largest number of heads of each kind, of which one \
-after the other is removed, each time the one whose absence costs least, with nothing tuned anew but the length of v. \
+after the other is removed, each time the one whose absence costs least, with nothing tuned again but the length of v. \
 Of softmax-1 the heads beyond three are free to remove: their biases have switched them off. Risks are exact for the \
 heads that a search found, and bound the least risk from above.
 """

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 from ...attention import DEFAULT_BIAS
 from ..execute import Ask as Ask
-from ..questions import AbstractTaskQuestion, Bayes, Floor, Population, Record
+from ..question import Record
+from ..questions import AbstractTaskQuestion, Bayes, Floor, Population
 
 JUMP = 1.0  # α at which the optimum of noiseless labels jumps
 _NEAR = 0.005  # relative distance of the points on both sides of a jump

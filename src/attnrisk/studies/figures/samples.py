@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..._rows import BAYES
-from ..questions import AbstractTaskQuestion, LearningCurve, Optimal, Record, is_converged
+from ..question import Record, is_converged
+from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
 from .rows import Ask, Row, place
 from .style import WIDTH, add_legend, line, marks, set_ticks
 
@@ -29,13 +30,13 @@ ATTENTIONS = ("softmax", "erf", "linear")
 class Grid(NamedTuple):
     """For each length and attention, how many points (of base two) are averaged over, and the samples per dimension."""
 
-    learners: dict[tuple[str, str], tuple[int, tuple[float, ...]]]
+    curves: dict[tuple[str, str], tuple[int, tuple[float, ...]]]
     optimal_alphas: tuple[float, ...]
 
     @property
     def lengths(self) -> tuple[str, ...]:
         """In order."""
-        return tuple(dict.fromkeys(length for length, _ in self.learners))
+        return tuple(dict.fromkeys(length for length, _ in self.curves))
 
 
 # Those at 1000 tokens take half an hour each on one core.
@@ -62,11 +63,11 @@ def _signal(length: str) -> float:
     return round(SIGNAL * float(np.log(int(length))), 6)
 
 
-def learners(grid: Grid) -> list[LearningCurve]:
+def learning_curves(grid: Grid) -> list[LearningCurve]:
     """The learning curves."""
     return [
         LearningCurve(TASK, _signal(length), length, name, alphas, log2_points)
-        for (length, name), (log2_points, alphas) in grid.learners.items()
+        for (length, name), (log2_points, alphas) in grid.curves.items()
     ]
 
 
@@ -78,7 +79,7 @@ def questions(quick: bool) -> list[AbstractTaskQuestion]:
         for length in grid.lengths
         for alpha in grid.optimal_alphas
     ]
-    return [*learners(grid), *optima]
+    return [*learning_curves(grid), *optima]
 
 
 def compute(quick: bool, ask: Ask) -> list[Row]:

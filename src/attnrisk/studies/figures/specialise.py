@@ -15,7 +15,7 @@ from ...attention import Heads, Softmax
 from ...learning import Ridge, head_separation, heads_asymptotics
 from ...simulation import fit_erm, sample
 from ...tasks import FeatureSLR, flipped
-from ..questions import AbstractQuestion, Record, is_converged
+from ..question import AbstractQuestion, Record, is_converged
 from .rows import Ask, Row
 from .style import INK, WIDTH, set_ticks, where
 

@@ -12,7 +12,7 @@ from ...attention import AbstractAttention, BayesSoftmax, Heads, Softmax, Softma
 from ...flow import feature_times, online_sgd, random_starts
 from ...population import bayes_risk
 from ...tasks import FeatureSLR, parse_features
-from ..questions import AbstractQuestion, Record
+from ..question import AbstractQuestion, Record
 from .rows import Ask, Row
 from .style import GREY, INK, WIDTH, Line, add_legend
 

@@ -19,7 +19,7 @@ from scipy.interpolate import PchipInterpolator
 from ..._results import Result
 from ..._rows import BAYES
 from ...attention import CATALOGUE
-from ..questions import is_converged
+from ..question import is_converged
 
 RESOLUTION = 200  # dots per inch of the PNG files
 WIDTH = 7.0  # inches: a text block of two columns

@@ -7,7 +7,8 @@ from ..._check import of_type, one_of, refuse, shown
 from ..._results import Estimate
 from ...attention import CATALOGUE, get_attention
 from ..execute import Ask, Progress, Session
-from ..questions import AbstractQuestion, Bayes
+from ..question import AbstractQuestion
+from ..questions import Bayes
 from . import two_heads
 from .tasks import GRID, Row, asked_of, mean_gap, rows_of
 from .traits import Traits, traits

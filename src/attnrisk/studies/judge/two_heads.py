@@ -5,7 +5,7 @@ from ...attention import FREE_BIAS, get_attention
 from ...population.continuity import is_continuous
 from ..execute import Ask
 from ..head_questions import AbstractFeatureQuestion, FeatureBayes, LeastHeads
-from ..questions import is_converged
+from ..question import is_converged
 
 FEATURES, LENGTH = "flipped:9", "10"
 HEADING = "as two heads on flipped needles"

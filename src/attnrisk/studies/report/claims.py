@@ -15,7 +15,8 @@ from ...learning import Ridge
 from ...simulation import fit_erm, measure_risk, sample
 from ..figures import figure1, figure5, haystack
 from ..figures.rows import Row
-from ..questions import AbstractAttentionQuestion, Record, is_converged
+from ..question import Record, is_converged
+from ..questions import AbstractAttentionQuestion
 from . import head_claims
 from .verdicts import FAILS, HOLDS, PARTLY, Claim
 
@@ -25,7 +26,7 @@ _CLOSE = 1e-3  # of what a flow leaves outside the teacher's directions
 
 @dataclass(frozen=True)
 class Draw(AbstractAttentionQuestion):
-    """The risk of a learner on one dataset: from its overlaps, and measured on `fresh` new sequences."""
+    """The risk of a fit on one dataset: from its overlaps, and measured on `fresh` new sequences."""
 
     kind: ClassVar[str] = "test set"
     package: ClassVar[str] = "simulation"
@@ -229,13 +230,13 @@ def experiments(rows: Sequence[Row]) -> list[Pair]:
 
 
 def softmax_is_no_longer_optimal(rows: Sequence[Row]) -> Claim:
-    """The distance of the tuned learner to the optimum at the α that both were computed at."""
+    """The distance of tuned softmax to the optimum at the α that both were computed at."""
     optimum = _curves(rows, BAYES)
     gaps = []
-    for panel, learner in _curves(rows, "softmax").items():
+    for panel, curve in _curves(rows, "softmax").items():
         best = optimum[panel]
         known = sorted(best)
-        for alpha, row in learner.items():
+        for alpha, row in curve.items():
             floor = float(np.interp(np.log(alpha), np.log(known), [best[a].risk for a in known]))
             gaps.append((row.risk - floor, row.error, panel, alpha))
     above = [gap for gap in gaps if gap[0] > _SURE * gap[1]]
@@ -254,8 +255,8 @@ def softmax_beats_linear(rows: Sequence[Row]) -> Claim:
     softmax, linear = _curves(rows, "softmax"), _curves(rows, "linear")
     compared = [
         (alpha, linear[panel][alpha].risk - row.risk, hypot(linear[panel][alpha].error, row.error))
-        for panel, learner in softmax.items()
-        for alpha, row in learner.items()
+        for panel, curve in softmax.items()
+        for alpha, row in curve.items()
         if alpha in linear[panel]
     ]
     wins = sum(gain > _SURE * error for _, gain, error in compared)

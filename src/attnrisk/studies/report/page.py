@@ -25,7 +25,8 @@ from ..judge import two_heads
 from ..judge.league import Standing, league
 from ..judge.league import questions as league_questions
 from ..judge.tasks import FIXED, GRID
-from ..questions import AbstractQuestion, Bayes, Simulate
+from ..question import AbstractQuestion
+from ..questions import Bayes, Simulate
 from . import claims, sequence
 from .verdicts import Claim
 
