@@ -47,8 +47,8 @@ COLUMNS = {
     "basins": "task nu length attention size runs matched mismatched unfinished",
     "descent": "setting step inverse_temperature key key_low key_high value value_low value_high "
     "excess excess_low excess_high teacher_excess found",
-    "prediction": "task attention width length pairs accuracy lowest highest accuracies gap gap_without_bias bias result "
-    "attained correlation_gap correlation_gap_low correlation_gap_high correlation_gap_without_bias "
+    "prediction": "task attention width length pairs accuracy lowest highest accuracies gap gap_without_bias bias "
+    "result attained correlation_gap correlation_gap_low correlation_gap_high correlation_gap_without_bias "
     "correlation_gap_without_bias_low correlation_gap_without_bias_high",
     "heads": HEADS,
     "flipped": f"signal tokens {HEADS}",
