@@ -37,9 +37,10 @@ from .engines import (
     SobolScores,
     each_length,
 )
-from .engines.base import Range, light_biases
+from .engines.base import Range
 from .engines.planted import (
     PINCH,
+    light_biases,
     planted_elementwise_light,
     planted_elementwise_panels,
     planted_kernel_light,

@@ -4,9 +4,8 @@ from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import numpy as np
 
-from ...attention import AbstractAttention, AbstractKernel
+from ...attention import AbstractAttention
 from ...tasks import AbstractTask
 from ..overlaps import Overlaps, aligned
 
@@ -48,10 +47,3 @@ class Range(NamedTuple):
     slope: float
     least_noise: float = 0.0
     kinks: tuple[float, ...] = (0.0,)
-
-
-def light_biases(attention: AbstractKernel, scale: float) -> list[Any]:
-    """Biases for the widest of which the transform needs nodes: its own, or some of those that a search tries."""
-    if not attention.free_bias:
-        return [attention.bias]
-    return (scale * np.array([-8.0, -4.0, -2.0, -1.0, 0.0, 1.0])).tolist()

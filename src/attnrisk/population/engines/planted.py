@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ...attention import AbstractElementwise, AbstractKernel
@@ -20,7 +21,7 @@ from ...numerics.quadrature import (
 from ...tasks import AbstractPlanted
 from ..conditionals import given_score
 from ..overlaps import Overlaps
-from .base import AbstractEngine, Correlations, Range, light_biases
+from .base import AbstractEngine, Correlations, Range
 
 PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 
@@ -164,3 +165,10 @@ def planted_elementwise_light(
 ) -> PlantedElementwise:
     scale = within.scale * max(1.0, float(task.spread))
     return PlantedElementwise(trapezoid(scale, fineness=fineness, widened=widened))
+
+
+def light_biases(attention: AbstractKernel, scale: float) -> list[Any]:
+    """Biases for the widest of which the transform needs nodes: its own, or some of those that a search tries."""
+    if not attention.free_bias:
+        return [attention.bias]
+    return (scale * np.array([-8.0, -4.0, -2.0, -1.0, 0.0, 1.0])).tolist()
