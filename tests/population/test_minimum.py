@@ -191,3 +191,11 @@ def test_the_search_ends_within_the_stated_error(task):
     """Softmax attains the Bayes risk: what a search leaves above it must be in the error."""
     found, bayes = ar.population_minimum(task, ar.Softmax()).risk, ar.bayes_risk(task)
     assert abs(found.value - bayes.value) <= found.error + bayes.error
+
+
+def test_the_norm_of_k_is_void_for_squared_relu():
+    """Two tokens without a signal: E[w] = 3/8 and E[Σ w²] = 11/16, whatever the norm of k."""
+    found = ar.population_minimum(ar.SpikedSLR(0.0, 2), ar.get_attention("relu2", 0.0))
+    assert float(found.risk) == pytest.approx(35 / 44, abs=1e-8)
+    assert found.risk.error < 1e-8
+    assert abs(float(found.overlaps.m_kk)) == 1.0

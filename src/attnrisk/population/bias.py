@@ -136,6 +136,21 @@ def _largest_weight(attention: AbstractAttention, score: float) -> float:
     return float(jnp.max(attention.with_bias(0.0)(score * jnp.array([-1.0, 1.0]))))
 
 
+def unbiased_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum:
+    """The minimum for a homogeneous attention without a bias: the norm of `k` is void, and only its sign is left."""
+
+    def profile(m_kk: float, order: int) -> Correlations:
+        engine = plan(task, attention, 1.0, order=order, kinks=kinks_at(attention, m_kk))
+        return compiled_profile(*as_arrays((engine, task, attention, m_kk)))
+
+    m_kk = max((1.0, -1.0), key=lambda sign: explained(profile(sign, ORDERS[0])))
+    coarse, fine = (profile(m_kk, order) for order in ORDERS)
+    variance = float(task.label_variance)
+    risk = estimate_from(variance - explained(coarse), variance - explained(fine))
+    result = Result.CONVERGED if task.spread == 1.0 else Result.ON_MANIFOLD
+    return Minimum(risk, aligned(m_kk, float(fine.label / fine.power)), attention, result)
+
+
 def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum:
     """The minimum over the angle of `(k, bias)`, a vector of length one: a scan, then Brent's method.
 

@@ -10,10 +10,10 @@ from .._check import refuse
 from .._results import ErrorKind, Result
 from ..attention import AbstractAttention, AbstractHeads, Kernel
 from ..tasks import AbstractTask, FeatureSLR
-from .bias import biased_minima
+from .bias import biased_minima, unbiased_minimum
 from .heads_minimum import heads_minimum
 from .minimisers import Minimum
-from .plan import check_problem
+from .plan import check_problem, is_exact
 from .search import search_minima
 
 __all__ = ["Minimum", "population_minima", "population_minimum"]
@@ -99,6 +99,9 @@ def population_minima(
         return [_length_minimum(task, attention, seed) for task in tasks]
     if attention.free_bias or attention.bias != 0.0:
         return biased_minima(tasks, attention, seed)
+    scale_free = not attention.analytic and attention.is_homogeneous
+    if scale_free and all(is_exact(task, attention) for task in tasks):
+        return [unbiased_minimum(task, attention) for task in tasks]
     return search_minima(tasks, attention, seed)
 
 
