@@ -15,9 +15,17 @@ import attnrisk  # noqa: F401 -- switches double precision on
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _release_compiled_code():
-    """Each module compiles its own rules; kept together they would fill the memory."""
+def _compiled_code(request):
+    """Each module compiles its own rules; kept together they would fill the memory.
+
+    `make test` compiles with few optimisations, which takes a quarter of the time. Modules marked `optimised` run for
+    longer than they compile, and are compiled as users' programs are; so are all in `make test-all`.
+    """
+    fast = jax.config.read("jax_disable_most_optimizations")
+    optimised = request.node.get_closest_marker("optimised") is not None
+    jax.config.update("jax_disable_most_optimizations", fast and not optimised)
     yield
+    jax.config.update("jax_disable_most_optimizations", fast)
     jax.clear_caches()
 
 
