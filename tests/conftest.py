@@ -1,6 +1,7 @@
 """Policy for every test: double precision, warnings are errors (pyproject), and compiled code that is let go of."""
 
 import os
+import signal
 
 # Test files, both workers and the commands that they start compile much the same: what took long is kept on disk. Read
 # by jax when it is imported.
@@ -35,6 +36,13 @@ def _release_compiled_code():
     """Each module compiles its own rules; kept together they would fill the memory."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interrupts():
+    """In the background of a script SIGINT is ignored, also by the commands that tests start and interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
