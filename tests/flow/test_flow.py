@@ -336,6 +336,7 @@ def test_three_heads_find_two_features():
     assert abs(float(exact) - float(flow.end_risk.value)) < 4 * float(flow.end_risk.error)
 
 
+@pytest.mark.optimised
 def test_errors_of_risks_at_a_kink_are_not_understated(rng):
     """Against panels of order 24, which agree with those of order 32 to 2e-13."""
     task, attention = ar.SpikedSLR(2.0, 10), ar.Relu()
