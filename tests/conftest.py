@@ -1,11 +1,12 @@
 """Policy for every test: double precision, warnings are errors (pyproject), and compiled code that is let go of."""
 
 import os
+import signal
 
 # Test files, both workers and the commands that they start compile much the same: what took long is kept on disk. Read
 # by jax when it is imported.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.abspath(".pytest_cache/compiled"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import jax
 import numpy as np
@@ -14,11 +15,34 @@ import pytest
 import attnrisk  # noqa: F401 -- switches double precision on
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Under `make test` compile with few optimisations, which takes a quarter of the time.
+
+    Tests marked `optimised` run for longer than they compile, and are compiled as users' programs are. So are all tests
+    in `make test-all`.
+    """
+    fast = jax.config.read("jax_disable_most_optimizations")
+    optimised = item.get_closest_marker("optimised") is not None
+    jax.config.update("jax_disable_most_optimizations", fast and not optimised)
+    try:
+        return (yield)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", fast)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _release_compiled_code():
     """Each module compiles its own rules; kept together they would fill the memory."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interrupts():
+    """In the background of a script SIGINT is ignored, also by the commands that tests start and interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -26,7 +26,9 @@ print(json.dumps({"risk": float(found.risk), "folder": str(folder), **counts}))
 
 
 def _start(place):
-    kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+    """As users start it: compiled in full, which takes long enough to be kept."""
+    foreign = "CACHE", "OPTIMIZATIONS"
+    kept = {key: value for key, value in os.environ.items() if not any(w in key for w in foreign)}
     return subprocess.Popen(
         [sys.executable, "-c", RISK],
         env={**kept, VARIABLE: str(place)},

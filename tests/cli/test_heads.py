@@ -26,6 +26,7 @@ def test_bayes(run, law, risk):
     assert law in run("bayes", "--task", "features", "--features", law).out
 
 
+@pytest.mark.optimised
 def test_two_heads(run):
     words = ("population", *FLIPPED, "--attention", "bayes-softmax", "--heads", "2")
     fields = _answer(run(*words, "--json"))
@@ -67,6 +68,7 @@ def test_flow_of_two_heads(run):
     assert not fields["converged"]
 
 
+@pytest.mark.optimised
 def test_online_sgd_is_the_library(run):
     words = ("flow", *FLIPPED, "--length", "2", "--heads", "2", "--time", "1", "--step", "0.5")
     fields = _answer(run(*words, "--json"))

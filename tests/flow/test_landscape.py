@@ -36,6 +36,7 @@ def test_curvature_against_differences_of_the_risk():
     assert found.eigenvalues[0] <= curvature <= found.eigenvalues[-1]
 
 
+@pytest.mark.optimised
 def test_random_points_certify_too():
     """A softmax that is not recognised, against softmax itself."""
     task, best = ar.SpikedSLR(2.0, 2), ar.aligned(np.sqrt(2.0))

@@ -11,6 +11,8 @@ from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.head_plan import HeadRange, heads_engine
 from attnrisk.population.overlaps import overlaps_of, vectors_of
 
+pytestmark = pytest.mark.optimised
+
 TASK, STEP = ar.SpikedSLR(4.0, 3, noise=0.2), 1.5
 M = np.array([[0.3, 0.1], [0.05, 0.3]])
 START = ar.Overlaps(M, M @ M.T + 0.09 * np.eye(2))

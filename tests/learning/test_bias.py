@@ -13,6 +13,8 @@ from attnrisk.learning.erm import Problem
 from attnrisk.simulation.erm import objective
 from tests.agreement import distance
 
+pytestmark = pytest.mark.optimised
+
 TASK, ALPHA, ONE = ar.SpikedSLR(2.0, 3), 4.0, ar.Ridge(1.0, 1.0)
 
 

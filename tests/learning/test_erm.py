@@ -15,6 +15,8 @@ from attnrisk.learning.unknowns import Order, Unknowns, pack, updated
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.simulation.erm import objective
 
+pytestmark = pytest.mark.optimised
+
 SPIKED = ar.SpikedSLR(2.0, 3)
 ONE = ar.Ridge(1.0, 1.0)
 

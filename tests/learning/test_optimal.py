@@ -14,6 +14,8 @@ from attnrisk.learning.fixed_point import MOST_STEPS
 from attnrisk.learning.optimal import draw, outcome, reachable
 from attnrisk.numerics.arrays import as_arrays
 
+pytestmark = pytest.mark.optimised
+
 SPIKED, SPIKED_NOISY = ar.SpikedSLR(2.0, 3), ar.SpikedSLR(2.0, 3, noise=0.1)
 MAX, MAX_NOISY = ar.MaxSLR(2.0, 3), ar.MaxSLR(np.inf, 3, noise=np.sqrt(0.05))
 

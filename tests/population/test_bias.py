@@ -47,6 +47,7 @@ def test_an_exponential_end_becomes_softmax(task, name):
     assert abs(float(here) - float(softmax)) < 1e-6
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("task", "name", "gap"),
     [
@@ -63,6 +64,7 @@ def test_the_table_of_fair_gaps(task, name, gap):
     assert abs(float(found.risk) - float(ar.bayes_risk(task)) - gap) < 6e-5
 
 
+@pytest.mark.optimised
 def test_two_powers_that_grow_together_have_their_own_limit():
     found = ar.population_minimum(SPIKED, ar.Taylor2(free_bias=True))
     assert found.result is Result.BECOMES_POWER
@@ -138,6 +140,7 @@ def mean_risk(task, name, m_kk, bias, m_vv, samples, rng):
     return each.mean(), each.std() / np.sqrt(samples)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("length", [10, 1000])
 @pytest.mark.parametrize("name", ["relu", "relu2"])
 def test_kernels_with_a_threshold_against_monte_carlo(name, length):
@@ -185,6 +188,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("kind", "name", "seed"),
     [
@@ -247,6 +251,7 @@ def test_a_bias_that_is_set_does_not_survive_where_it_is_void():
     assert abs(float(found.risk) - float(ar.linear_risk(SPIKED))) < 1e-12
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("task", [SPIKED, MAX], ids=["spiked", "max"])
 def test_a_fixed_bias_gives_relu_a_length(task):
     """With the sign of the best bias it reaches the same risk, at a length that goes with the bias."""
@@ -264,6 +269,7 @@ def test_weights_that_all_vanish_are_no_nan():
     assert float(ar.population_risk(ar.SpikedSLR(3.0, 3), ar.Relu(bias=-30.0), at)) == 1.0
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("nu", [29.421, 43.363])
 def test_an_integral_that_is_far_off_is_not_taken_for_the_minimum(nu):
     """At the threshold 1.6 of the scan two orders agree on a risk below zero; a high order shows the minimum."""

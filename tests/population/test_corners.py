@@ -41,6 +41,7 @@ def _gumbel_sums(mean, scale, u):
 RELU = {0.0: 0.4573006448404, 0.05: 0.4578228794650}
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("residual", RELU)
 def test_relu_with_a_narrow_residual(residual):
     overlaps = ar.Overlaps(m_kk=1.5, m_vv=1.0, q_kk=1.5**2 + residual**2, q_vv=1.0)

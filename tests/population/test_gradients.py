@@ -89,6 +89,7 @@ def test_population_risk_can_be_differentiated_by_its_user():
     assert float(jax.grad(value)(2.0)) > 1e-2
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("task", [ar.SpikedSLR(2.0, 3), ar.MaxSLR(2.0, 3)], ids=str)
 @pytest.mark.parametrize("q_kk", [0.01, 1.0, 100.0])
 def test_the_rule_of_a_gradient_suits_the_overlaps(task, q_kk):

@@ -7,6 +7,8 @@ import pytest
 
 import attnrisk as ar
 
+pytestmark = pytest.mark.optimised
+
 # What section 12 says of each attention that has an exact engine.
 WORDS = {
     "softmax": "exponential",

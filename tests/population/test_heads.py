@@ -43,6 +43,7 @@ def test_three_heads_on_two_features(name, rng):
     assert abs(float(found) - mean) < 4 * np.hypot(error, float(found.error))
 
 
+@pytest.mark.optimised
 def test_the_features_matter(rng):
     """The negative control: with the two features exchanged the risk is another."""
     attention = ar.Heads(ar.Softmax(), count=3)
@@ -65,6 +66,7 @@ def test_one_head_on_one_feature_is_the_spiked_task(rng):
         assert abs(float(found) - float(exact)) < float(found.error) + float(exact.error)
 
 
+@pytest.mark.optimised
 def test_heads_that_see_the_same_are_one_head(rng):
     k, v = rng.normal(size=(2, 5))
     twice = overlaps_of(np.stack([k, k, v]), teachers=2)

@@ -19,7 +19,7 @@ from ..population.plan import check_problem
 from ..population.risk import extrapolate
 from ..tasks import AbstractTask
 from .flow import follow, random_starts
-from .state import DERIVATIVES, SMOOTHING, Problem, evaluator
+from .state import GRADIENTS, SMOOTHING, Problem, evaluator
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
@@ -113,10 +113,10 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     step = _EXACT_STEP if exact else _RANDOM_STEP
     moves = (step * _NODES[:, None, None] * np.eye(state.size)).reshape(-1, state.size)
     points = state + np.concatenate([np.zeros((1, state.size)), moves])
-    risks, found = problem.values(points, limits=limits)
+    risks, found = problem.values(points, limits=limits, hessians=False)
     risk, samples = Estimate(risks.value[0], risks.error[0], risks.kind), [found]
     for seed in () if exact else _SEEDS:
-        other = evaluator(problem, DERIVATIVES, partial(problem.plan, seed=seed))
+        other = evaluator(problem, GRADIENTS, partial(problem.plan, seed=seed))
         samples.append(other(points, limits)[1])
     gradients = np.array(samples)[:, 0]
     parts = np.array(samples)[:, 1:].reshape(len(samples), _NODES.size, state.size, state.size)

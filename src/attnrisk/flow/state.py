@@ -157,12 +157,17 @@ class Problem(eqx.Module):
         states: Float[np.ndarray, "*batch n"],
         fineness: float = 1.0,
         limits: Extent | None = None,
+        hessians: bool = True,
     ) -> tuple[Estimate, Float[np.ndarray, "*batch n"]]:
-        """Risks with their errors, and the gradients that a flow follows; with plans of these limits, if given."""
+        """Risks with their errors, and the gradients that a flow follows; with plans of these limits, if given.
+
+        Gradients come from the compiled program that computes `hessians` too, which a flow has compiled already, or
+        from one without.
+        """
         flat, shape = states.reshape(-1, states.shape[-1]), states.shape[:-1]
-        rough, gradients, _ = evaluator(self, DERIVATIVES, partial(self.plan, fineness=fineness))(
-            flat, limits
-        )
+        quantities = DERIVATIVES if hessians else GRADIENTS
+        evaluate = evaluator(self, quantities, partial(self.plan, fineness=fineness))
+        rough, gradients, *_ = evaluate(flat, limits)
         finest = _FINER if self.attention.analytic else _FINER_AT_KINKS
         finer = evaluator(
             self, RISKS, lambda at: light_plan(self.task, self.attention, *at, finest)
@@ -194,12 +199,18 @@ def _derivatives(state: Array, problem: Problem, engine: AbstractEngine) -> tupl
     return *found, (hessian + hessian.T) / 2
 
 
+def _gradients(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
+    return jax.value_and_grad(problem.risk)(state, engine)
+
+
 def _risks(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
     return (problem.risks(state, engine),)
 
 
-# The risk that a flow follows, its gradient and its Hessian; and the risk to report, for each randomisation.
+# The risk that a flow follows, its gradient and its Hessian; the same without the Hessian; and the risk to report, for
+# each randomisation.
 DERIVATIVES = Quantities(_derivatives, lambda problem, n: ((), (n,), (n, n)))
+GRADIENTS = Quantities(_gradients, lambda problem, n: ((), (n,)))
 RISKS = Quantities(_risks, lambda problem, n: ((1 if problem.is_exact else RANDOMISATIONS,),))
 
 
