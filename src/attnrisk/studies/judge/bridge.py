@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._check import function as checked_function
-from ..._check import refuse
+from .words import TORCH_MISSING, reject
 
 _STEP = 1e-6  # of central differences, where a function has no gradient
 
@@ -39,12 +40,20 @@ class Foreign:
         rows = np.asarray(scores, float).reshape(-1, shape[-1])
         return np.array([self._jacobian(row) for row in rows]).reshape(*shape, shape[-1])
 
+    @property
+    def precision(self) -> str:
+        """The type of its weights, which of `float64` scores should be `float64`."""
+        return str(self._raw(np.zeros(2)).dtype)
+
     def _weights(self, row: np.ndarray) -> np.ndarray:
+        return np.asarray(self._raw(row), float)
+
+    def _raw(self, row: np.ndarray) -> np.ndarray:
         if self.library == "numpy":
-            return np.asarray(self.function(row.copy()), float)
+            return np.asarray(self.function(row.copy()))
         torch: Any = import_module("torch")
         with torch.no_grad():
-            return self.function(torch.tensor(row, dtype=torch.float64)).double().numpy()
+            return self.function(torch.tensor(row, dtype=torch.float64)).numpy()
 
     def _jacobian(self, row: np.ndarray) -> np.ndarray:
         if self.library == "numpy":
@@ -90,9 +99,7 @@ def from_torch(function: Callable[[Any], Any]) -> Foreign:
     try:
         import_module("torch")
     except ImportError:
-        raise refuse(
-            "function", "(for PyTorch)", "one in jax.numpy where torch is missing"
-        ) from None
+        raise reject(getattr(function, "__name__", "it"), TORCH_MISSING) from None
     return Foreign(function, "torch")
 
 
@@ -111,8 +118,9 @@ def from_numpy(function: Callable[[Any], Any]) -> Foreign:
 def bridged(function: Callable[[Any], Any]) -> Foreign | None:
     """The function, if it takes a NumPy array, or a tensor where torch is installed, and returns as many weights."""
     libraries = ["numpy"]
-    if "torch" in sys.modules or "torch" in getattr(function, "__globals__", {}):
-        libraries.insert(0, "torch")
+    if find_spec("torch") is not None:
+        first = "torch" in sys.modules or "torch" in getattr(function, "__globals__", {})
+        libraries.insert(0 if first else 1, "torch")
     for library in libraries:
         foreign = Foreign(function, library)
         try:
