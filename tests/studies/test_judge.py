@@ -18,8 +18,8 @@ from attnrisk.studies.judge.causes import NO_GAPS, Counterfactual, Gaps
 from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
 from attnrisk.studies.judge.tasks import GRID, Row, mean_gap
-from attnrisk.studies.judge.traits import traits
-from attnrisk.studies.judge.verdict import _notes
+from attnrisk.studies.judge.traits import family_at_each_length, traits
+from attnrisk.studies.judge.verdict import _length_notes, _notes
 from attnrisk.studies.questions import Bayes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -189,7 +189,8 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_what_is_no_attention_is_explained(name):
+def test_what_is_no_attention_is_explained(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
     with pytest.raises(ValueError, match=REJECTED[name]) as refused:
         recognise(reject(name), name)
     assert "import jax.numpy as jnp" in str(refused.value)
@@ -224,6 +225,18 @@ def test_a_function_that_never_returns_is_refused_after_the_limit():
     assert ["did not return within the limit of 3 s" in line for line in said] == [True, True]
     with pytest.raises(ValueError, match="limit = 0 "):
         recognise(jax.nn.softmax, "softmax", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("ssmax", "kernel"), ("sigmoid-logL", "element-wise"), ("sparsemax", None), ("cosine", None)],
+)
+def test_a_function_that_knows_the_length_is_told_how_to_declare_it(name, family):
+    student = ar.General(lambda scores: ar.get_attention(name)(scores))
+    assert family_at_each_length(student) == family
+    said = _length_notes(student)
+    assert bool(said) == (family is not None)
+    assert family is None or "lambda score, length" in said[0]
 
 
 def test_a_function_without_both_derivatives_is_not_learned():
@@ -315,7 +328,7 @@ def test_a_change_that_explains_all_is_named_alone(monkeypatch):
         "ssmax": Gaps(0.0, 0.03, 0.0),
         "linear": Gaps(0.26, 0.2, 0.9),
     }
-    monkeypatch.setattr(causes, "measure", lambda attention: Gaps(0.1, 0.1, 0.9))
+    monkeypatch.setattr(causes, "measure", lambda attention, known=None: Gaps(0.1, 0.1, 0.9))
     found = causes.find_causes(ar.Softplus(), tables["softplus"], NO_GAPS)
     assert [each.what for each in found.lacks] == ["bias"]
     (lack,) = found.lacks
