@@ -294,7 +294,8 @@ def row(risk, bayes=0.35, result=ar.Result.CONVERGED):
 def test_the_paragraph_follows_the_counterfactuals():
     gaps, gap = Gaps(0.13, 0.1, 0.9), ar.Estimate(0.06, 1e-9)
     said = paragraph(
-        gap, gaps, [Counterfactual("bias", gaps, NO_GAPS)], row(0.35, result=BECOMES), 0.5
+        *(gap, gaps, [Counterfactual("bias", gaps, NO_GAPS)]),
+        *(row(0.35, result=BECOMES), 0.5, row(0.5)),
     )
     assert "It loses 0.06 on average over the grid." in said
     assert "It lacks a bias: with a free bias, it would recover all of the 0.9" in said
@@ -302,7 +303,9 @@ def test_the_paragraph_follows_the_counterfactuals():
     assert "normalisation" not in said
     half = Counterfactual("normalisation", gaps, Gaps(0.05, 0.02, 0.3))
     rest = Counterfactual("growth", half.after, NO_GAPS)
-    said = paragraph(gap, gaps, [half, rest], row(0.5), 0.45)
+    assert "its risk with the best bias is 0.3500" in said
+    said = paragraph(gap, gaps, [half, rest], row(0.5), 0.45, row(0.5), biased=False)
+    assert "its risk is 0.5000, the best" in said
     assert "would recover 0.6 of the 0.9 that it loses in a long haystack" in said
     assert "It also lacks growth" in said
     assert "all of the 0.3 that are left" in said
@@ -315,10 +318,11 @@ def test_the_paragraph_follows_the_counterfactuals():
         (0.0, NO_GAPS, "lacks nothing: its risk is that of Bayes"),
         (0.002, Gaps(0.004, 0.001, 0.0), "lacks nothing that matters"),
         (0.03, Gaps(0.004, 0.001, 0.0), "loses 0.03 on average"),
+        (0.03, Gaps(0.004, 0.001, 0.0), "most on the spiked task (ν = 5, L = 1000000): 0.15"),
     ],
 )
 def test_nothing_is_lacking_only_if_nothing_is_lost(gap, gaps, said):
-    assert said in paragraph(ar.Estimate(gap, 1e-9), gaps, [], row(0.35), 0.5)
+    assert said in paragraph(ar.Estimate(gap, 1e-9), gaps, [], row(0.35), 0.5, row(0.5))
 
 
 def test_a_change_that_explains_all_is_named_alone(monkeypatch):

@@ -124,8 +124,11 @@ class Verdict:
     @property
     def paragraph(self) -> str:
         """What this attention lacks, in words and numbers."""
+        biased = bool(self.biased_haystacks)
         longest = (self.biased_haystacks or self.haystacks)[-1]
-        return paragraph(self.gap, self.gaps, self.lacks, longest, self.floors[1])
+        worst = max(self.rows, key=lambda row: float(row.gap))
+        known = self.gap, self.gaps, self.lacks, longest, self.floors[1]
+        return paragraph(*known, worst, biased)
 
     @property
     def gaps(self) -> Gaps:
