@@ -22,11 +22,12 @@ from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractPlanted, AbstractTask
 from .bias import homogeneous_minimum, power_minimum, softmax_limit, threshold_angles
 from .engines import AbstractEngine, Correlations, each_length
+from .engines.base import Range
 from .functions import in_numpy
 from .minimisers import Minimum, softmax_minimum
 from .minimum import at_one_length, population_minima
 from .overlaps import Overlaps, aligned
-from .plan import SEARCH_FINENESS, WIDENED, Range, find_method, is_exact, light_plan
+from .plan import SEARCH_FINENESS, WIDENED, find_method, is_exact, light_plan
 from .search import EXTRAPOLATED, FLAT, VANISHING, Search, explained
 
 ACCURACY, _LIMIT_ACCURACY = 1e-7, 1e-6  # of a risk that is attained, and of a limit
