@@ -14,7 +14,7 @@ ADDED = {
     *("q_hat_k_error", "q_hat_v_error", "free_entropy_error"),
     "bias",  # of what is learned
     *("gap_with_bias", "gap_with_bias_error", "risk_with_bias", "survival", "worth"),
-    *("lacks", "counterfactuals"),
+    *("lacks", "counterfactuals", "two_heads"),
 }
 
 

@@ -1,6 +1,7 @@
 """`attnrisk judge`: what is printed, what scripts read, and what is said of a function that cannot be judged."""
 
 import json
+import sys
 
 import json_fields
 import numpy as np
@@ -223,13 +224,19 @@ def test_what_a_module_prints_is_no_part_of_the_answer(run, judged, folder):
 
 def test_the_league(run, monkeypatch):
     gaps = ar.Estimate(0.25, 1e-12), ar.Estimate(0.125, 1e-12)
-    table = [Standing("linear", LINEAR, gaps[0], (row(),), gaps[1], (row(),))]
-    monkeypatch.setattr(room, "league", lambda progress=None: table)
+    pair = ar.Estimate(0.0625, 1e-6)
+    table = [
+        Standing("linear", LINEAR, gaps[0], (row(),), gaps[1], (row(),), pair),
+        Standing("relu", LINEAR, gaps[0], (row(),), gaps[1], (row(),)),
+    ]
+    monkeypatch.setattr(room, "league", lambda progress=None, heads=False: table)
     fields = json.loads(run("judge", "--all", "--json").out)
     json_fields.check(json_fields.KNOWN["judge --all"], fields)
-    assert [standing["attention"] for standing in fields["rows"]] == ["linear"]
+    assert [standing["attention"] for standing in fields["rows"]] == ["linear", "relu"]
+    assert [standing["two_heads"] for standing in fields["rows"]] == [0.0625, None]
     assert fields["rows"][0]["gap"] == 0.25
-    assert all(shown in run("judge", "--all").out for shown in ("0.250000", "0.125000"))
+    shown = run("judge", "--all").out
+    assert all(number in shown for number in ("0.250000", "0.125000", "0.0625", "—"))
 
 
 REFUSED = {
@@ -264,12 +271,14 @@ def test_bad_input_is_one_line(run, folder, options):
     assert REFUSED[options] in ran.err
 
 
-def test_the_refusal_shows_how_to_write_it_on_several_lines(run, folder):
+def test_the_refusal_shows_how_to_write_it_on_several_lines(run, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
     ran = run("judge", "mine_to_judge:torch_style")
     assert (ran.code, ran.out) == (2, "")
     assert "PyTorch" in ran.err.splitlines()[0]
     assert ran.err.splitlines()[1] == "import jax.numpy as jnp"
-    assert "    return weights / jnp.sum(weights)" in ran.err.splitlines()
+    last = "    return weights / jnp.sum(weights)            # weights / weights.sum()"
+    assert last in ran.err.splitlines()
 
 
 def test_compare(run):

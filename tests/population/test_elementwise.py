@@ -28,7 +28,7 @@ TASKS = [
 
 def _slowly(task, attention):
     """By panels, and by Brent's method in both numbers."""
-    search = searches._Search(task, attention, 0, light=False, newton=False)
+    search = searches.Search(task, attention, 0, light=False, newton=False)
     while True:
         (outcome,) = map_batch(operator.call, [search.problem()])
         if search.update(outcome):

@@ -18,8 +18,8 @@ from attnrisk.studies.judge.causes import NO_GAPS, Counterfactual, Gaps
 from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
 from attnrisk.studies.judge.tasks import GRID, Row, mean_gap
-from attnrisk.studies.judge.traits import traits
-from attnrisk.studies.judge.verdict import _notes
+from attnrisk.studies.judge.traits import family_at_each_length, traits
+from attnrisk.studies.judge.verdict import _length_notes, _notes
 from attnrisk.studies.questions import Bayes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -189,7 +189,8 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_what_is_no_attention_is_explained(name):
+def test_what_is_no_attention_is_explained(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
     with pytest.raises(ValueError, match=REJECTED[name]) as refused:
         recognise(reject(name), name)
     assert "import jax.numpy as jnp" in str(refused.value)
@@ -224,6 +225,18 @@ def test_a_function_that_never_returns_is_refused_after_the_limit():
     assert ["did not return within the limit of 3 s" in line for line in said] == [True, True]
     with pytest.raises(ValueError, match="limit = 0 "):
         recognise(jax.nn.softmax, "softmax", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("ssmax", "kernel"), ("sigmoid-logL", "element-wise"), ("sparsemax", None), ("cosine", None)],
+)
+def test_a_function_that_knows_the_length_is_told_how_to_declare_it(name, family):
+    student = ar.General(lambda scores: ar.get_attention(name)(scores))
+    assert family_at_each_length(student) == family
+    said = _length_notes(student)
+    assert bool(said) == (family is not None)
+    assert family is None or "lambda score, length" in said[0]
 
 
 def test_a_function_without_both_derivatives_is_not_learned():
@@ -281,7 +294,8 @@ def row(risk, bayes=0.35, result=ar.Result.CONVERGED):
 def test_the_paragraph_follows_the_counterfactuals():
     gaps, gap = Gaps(0.13, 0.1, 0.9), ar.Estimate(0.06, 1e-9)
     said = paragraph(
-        gap, gaps, [Counterfactual("bias", gaps, NO_GAPS)], row(0.35, result=BECOMES), 0.5
+        *(gap, gaps, [Counterfactual("bias", gaps, NO_GAPS)]),
+        *(row(0.35, result=BECOMES), 0.5, row(0.5)),
     )
     assert "It loses 0.06 on average over the grid." in said
     assert "It lacks a bias: with a free bias, it would recover all of the 0.9" in said
@@ -289,7 +303,9 @@ def test_the_paragraph_follows_the_counterfactuals():
     assert "normalisation" not in said
     half = Counterfactual("normalisation", gaps, Gaps(0.05, 0.02, 0.3))
     rest = Counterfactual("growth", half.after, NO_GAPS)
-    said = paragraph(gap, gaps, [half, rest], row(0.5), 0.45)
+    assert "its risk with the best bias is 0.3500" in said
+    said = paragraph(gap, gaps, [half, rest], row(0.5), 0.45, row(0.5), biased=False)
+    assert "its risk is 0.5000, the best" in said
     assert "would recover 0.6 of the 0.9 that it loses in a long haystack" in said
     assert "It also lacks growth" in said
     assert "all of the 0.3 that are left" in said
@@ -302,10 +318,11 @@ def test_the_paragraph_follows_the_counterfactuals():
         (0.0, NO_GAPS, "lacks nothing: its risk is that of Bayes"),
         (0.002, Gaps(0.004, 0.001, 0.0), "lacks nothing that matters"),
         (0.03, Gaps(0.004, 0.001, 0.0), "loses 0.03 on average"),
+        (0.03, Gaps(0.004, 0.001, 0.0), "most on the spiked task (ν = 5, L = 1000000): 0.15"),
     ],
 )
 def test_nothing_is_lacking_only_if_nothing_is_lost(gap, gaps, said):
-    assert said in paragraph(ar.Estimate(gap, 1e-9), gaps, [], row(0.35), 0.5)
+    assert said in paragraph(ar.Estimate(gap, 1e-9), gaps, [], row(0.35), 0.5, row(0.5))
 
 
 def test_a_change_that_explains_all_is_named_alone(monkeypatch):
@@ -315,7 +332,7 @@ def test_a_change_that_explains_all_is_named_alone(monkeypatch):
         "ssmax": Gaps(0.0, 0.03, 0.0),
         "linear": Gaps(0.26, 0.2, 0.9),
     }
-    monkeypatch.setattr(causes, "measure", lambda attention: Gaps(0.1, 0.1, 0.9))
+    monkeypatch.setattr(causes, "measure", lambda attention, known=None: Gaps(0.1, 0.1, 0.9))
     found = causes.find_causes(ar.Softplus(), tables["softplus"], NO_GAPS)
     assert [each.what for each in found.lacks] == ["bias"]
     (lack,) = found.lacks

@@ -108,9 +108,14 @@ def judge(args: Any) -> render.Shown:
     from ..studies import judge as judging
 
     if args.all:
-        standings = judging.league(progress=args.progress)
-        fields = {"rows": [_standing_fields(standing) for standing in standings]}
-        columns = "attention", "family", "growth", "gap", "gap with a free bias"
+        standings = judging.league(progress=args.progress, heads=True)
+        fields = {
+            "rows": [
+                _standing_fields(it) | {"two_heads": it.two_heads and float(it.two_heads)}
+                for it in standings
+            ]
+        }
+        columns = "attention", "family", "growth", "gap", "free bias", "two heads"
         rows = [
             (
                 it.name,
@@ -118,10 +123,11 @@ def judge(args: Any) -> render.Shown:
                 it.traits.growth,
                 render.significant(it.gap, sheets.DIGITS),
                 render.significant(it.gap_with_bias, sheets.DIGITS),
+                "—" if it.two_heads is None else render.significant(it.two_heads, 4),
             )
             for it in standings
         ]
-        title = "Mean gap to Bayes with infinite data"
+        title = "Mean gap to Bayes with infinite data, with a free bias, and as two heads on flipped needles"
         return render.Shown(fields, [render.table(title, columns, rows)])
     name, word = ("kernel", args.kernel) if args.kernel else ("attention", args.attention)
     out = sys.stdout

@@ -65,6 +65,11 @@ def needed_data(
 
     Returns:
         A `Needs`: `alpha` with its error, or `None` where the risk is never reached, for the `reason` given.
+
+    Examples:
+        >>> needs = ar.needed_data(ar.SpikedSLR(nu=5.0, length=3), ar.Linear(), risk=0.2)
+        >>> needs.alpha is None
+        True
     """
     if (risk is None) == (other is None):
         raise refuse("risk", "both" if risk is not None else "nothing", "one of risk and other")

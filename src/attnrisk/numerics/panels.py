@@ -18,6 +18,7 @@ from .quadrature import (
     Nodes,
     SupportsLogPhi,
     Tokens,
+    constant,
     normal_density,
 )
 
@@ -129,8 +130,7 @@ class Panels(AbstractRule):
         return normal_rule(jax.lax.stop_gradient(edges), self.order)
 
     def for_function(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Nodes:
-        edges = self._edges(features, mean, deviation)
-        return normal_rule(jax.lax.stop_gradient(edges), self.order)
+        return constant(normal_rule(self._edges(features, mean, deviation), self.order))
 
     def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
         arguments = []
@@ -152,15 +152,16 @@ class Panels(AbstractRule):
     def _edges(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Array:
         """Edges in `x` for the Gaussian itself and for the features, ascending."""
         knees = feature_edges(features, self.grades, self.pinch)
-        edges = jnp.asarray(self.edges)
         if len(knees) == 0:
-            return edges
-        return jnp.sort(jnp.concatenate([edges, self._standardise(knees, mean, deviation)]))
+            return jnp.asarray(self.edges)
+        inner: Any = self._standardise(knees, mean, deviation)
+        xp = inner.__array_namespace__()
+        return xp.sort(xp.concatenate([xp.asarray(self.edges), inner]))
 
     def _standardise(self, arguments: Any, mean: Any, deviation: Any) -> Array:
         """Arguments in deviations from the mean, within reach; those of a field without variance are out of it."""
-        x = (arguments - mean) / jnp.maximum(deviation, 1e-100)
-        return jnp.clip(x, -self.edges[-1], self.edges[-1])
+        x = (arguments - mean) / (deviation + 1e-100)
+        return x.__array_namespace__().clip(x, -self.edges[-1], self.edges[-1])
 
 
 def panels(

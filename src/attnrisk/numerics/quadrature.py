@@ -52,9 +52,9 @@ class SupportsLogPhi(Protocol):
     @property
     def constant(self) -> float: ...
 
-    def log_phi(self, argument: Array) -> Array: ...
+    def log_phi(self, argument: Any) -> Any: ...
 
-    def share(self, argument: Array) -> Any: ...
+    def share(self, argument: Any) -> Any: ...
 
 
 def estimate_from(coarse: Any, fine: Any) -> Estimate:
@@ -180,11 +180,18 @@ def transform_range(
     order = xp.argsort(values[-1])
     below = xp.cumsum(mass[order]) / xp.sum(mass)
     low = values[-1][order][xp.clip(xp.searchsorted(below, rare) - 1, 0, x.size - 1)]
+    # A kernel may vanish at a single score of the grid.
+    low = xp.maximum(low, xp.min(xp.where(xp.isfinite(values[-1]), values[-1], xp.inf)))
     top = xp.max(xp.concatenate(values)) + xp.log(longest)
     if kernel.constant > 0:
         level = xp.log(kernel.constant)
         low, top = xp.minimum(low, level), xp.maximum(top, level)
     return low, top
+
+
+def constant(nodes: Nodes) -> Nodes:
+    """Nodes whose place has no derivative; those of NumPy stay NumPy's."""
+    return nodes if isinstance(nodes[0], np.ndarray) else jax.lax.stop_gradient(nodes)
 
 
 def log_complement(lost: Any) -> Any:
@@ -238,7 +245,12 @@ def one_token(
     rule: AbstractRule,
     degree: int,
 ) -> OneToken:
-    """The integrals of `integrate_token`, with derivatives by parts that serve kernels with a kink."""
+    """The integrals of `integrate_token`, with derivatives by parts that serve kernels with a kink.
+
+    Of NumPy's arrays nothing is compiled, and nothing differentiated.
+    """
+    if isinstance(u, np.ndarray):
+        return OneToken(*integrate_token(kernel, degree, mean, max(deviation, NARROWEST), u, rule))
     wide = jnp.maximum(deviation, NARROWEST)
     integrate = partial(integrate_token, kernel)
     return OneToken(*moments_by_parts(integrate, degree, mean, wide, u, rule))

@@ -6,9 +6,10 @@ may do best as that power, when both grow together. All others have a minimum th
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +23,7 @@ from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractTask
 from .engines import Correlations
 from .minimisers import Minimum, softmax_minimum
-from .overlaps import aligned
+from .overlaps import Overlaps, aligned
 from .plan import ORDERS, SOFTMAX, is_exact, kinks_at, plan
 from .risk import compiled_profile, population_risk
 from .search import explained, search_minima
@@ -50,7 +51,7 @@ def biased_minima(
         if abs(float(attention.bias)) > _LARGEST_BIAS:
             allowed = f"between ±{_LARGEST_BIAS:g} where only its ratio to the length of k matters"
             raise refuse("bias", f"{float(attention.bias):g}", allowed)
-        return [_homogeneous_minimum(task, attention) for task in tasks]
+        return [homogeneous_minimum(task, attention) for task in tasks]
     plain = attention.with_bias(0.0).with_free_bias(False)
     if attention.bias_is_void:
         return search_minima(tasks, plain, seed)
@@ -65,7 +66,7 @@ def biased_minima(
             # k = 0 is best, with any bias at which weights do not vanish.
             minima += search_minima([task], plain.with_bias(1.0), seed)
         elif homogeneous:
-            minima.append(_homogeneous_minimum(task, attention))
+            minima.append(homogeneous_minimum(task, attention))
         else:
             minima.append(_kernel_minimum(task, attention, seed))
     return minima
@@ -75,13 +76,13 @@ def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
     """The lowest of the limits that the kernel has, and of what a search finds if they are not the Bayes risk."""
     is_optimal = task.spread == 1.0  # for softmax
     softmax = softmax_minimum(task) if is_optimal else search_minima([task], SOFTMAX, seed)[0]
-    limit = _softmax_limit(task, attention, softmax)
+    limit = softmax_limit(task, attention, softmax)
     if limit is not None and is_optimal:
         return limit
     power = None if attention.constant > 0 else power_limit(attention)
     stretched = None
     if power is not None and math.isfinite(power.log_ratio):
-        stretched = _power_minimum(task, attention, power)
+        stretched = power_minimum(task, attention, power)
     (searched,) = search_minima([task], attention, seed, nearest=stretched is not None)
     candidates = [each for each in (limit, stretched, searched) if each is not None]
     lowest = min(candidates, key=lambda found: float(found.risk))
@@ -91,35 +92,56 @@ def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
     return search_minima([task], attention, seed)[0]
 
 
-def _softmax_limit(task: AbstractTask, attention: Any, softmax: Minimum) -> Minimum | None:
+def softmax_limit(
+    task: AbstractTask,
+    attention: Any,
+    softmax: Minimum,
+    risk: Callable[[AbstractTask, Any, Overlaps], Any] = population_risk,
+) -> Minimum | None:
     """The risk of softmax, if the attention comes to have it at a large bias; with the overlaps and the bias there.
 
     Around a bias where `log φ` has the slope `a`, scores shorter by `1/a` have the weights of softmax.
     """
     length = float(softmax.overlaps.m_kk) if softmax.attained else _FINITE_LENGTH
     m_vv, reach = float(softmax.overlaps.m_vv), float(task.relevant_field) + _FARTHEST
-    fields, log_phi = np.linspace(-reach, reach, 65), jax.jit(attention.log_phi)
+    fields = np.linspace(-reach, reach, 65)
     biases = [sign * (abs(length) * reach + size) for size in _BEYOND for sign in (-1.0, 1.0)]
-    slopes = np.asarray(jax.jit(jax.vmap(jax.grad(attention.log_phi)))(np.array(biases)))
+    slopes = np.asarray(_slopes(attention, np.array(biases)))
     reference = None
     for bias, slope in zip(biases, slopes.tolist(), strict=True):
         if not (math.isfinite(slope) and abs(slope) > 1.0 / LARGEST):
             continue
-        values = np.asarray(log_phi(bias + length / slope * fields))
+        values = np.asarray(_log_phi(attention, bias + length / slope * fields))
         line = values[fields.size // 2] + length * fields
         if not np.max(np.abs(values - line)) < _STRAIGHT:
             continue
         overlaps, biased = aligned(length / slope, m_vv), attention.with_bias(bias)
         if reference is None:
-            reference = float(population_risk(task, SOFTMAX, aligned(length, m_vv)))
-        if abs(float(population_risk(task, biased, overlaps)) - reference) < _IS_SOFTMAX:
+            reference = float(risk(task, SOFTMAX, aligned(length, m_vv)))
+        if abs(float(risk(task, biased, overlaps)) - reference) < _IS_SOFTMAX:
             return Minimum(softmax.risk, overlaps, biased, Result.BECOMES_SOFTMAX)
     return None
 
 
-def _power_minimum(task: AbstractTask, attention: Any, power: PowerKernel) -> Minimum | None:
+@eqx.filter_jit
+def _log_phi(attention: Any, argument: Any) -> Any:
+    return attention.log_phi(argument)
+
+
+@eqx.filter_jit
+def _slopes(attention: Any, arguments: Any) -> Any:
+    return jax.vmap(jax.grad(attention.log_phi))(arguments)
+
+
+def power_minimum(
+    task: AbstractTask,
+    attention: Any,
+    power: PowerKernel,
+    risk: Callable[[AbstractTask, Any, Overlaps], Any] = population_risk,
+    homogeneous: Callable[[AbstractTask, Any], Minimum] | None = None,
+) -> Minimum | None:
     """The infimum as `k` and the bias grow together; `None` if the risk is lower on the way there."""
-    found = _homogeneous_minimum(task, power.with_free_bias())
+    found = (homogeneous or homogeneous_minimum)(task, power.with_free_bias())
     m_kk, m_vv = float(found.overlaps.m_kk), float(found.overlaps.m_vv)
     overlaps, biased = (
         aligned(_STRETCHED * m_kk, m_vv),
@@ -127,7 +149,7 @@ def _power_minimum(task: AbstractTask, attention: Any, power: PowerKernel) -> Mi
     )
     # The first correction is a shift of the bias, which at the minimum changes nothing; the next falls like the inverse
     # square of the length, so that one place tells from which side the limit is approached.
-    if float(population_risk(task, biased, overlaps)) < float(found.risk) - float(found.risk.error):
+    if float(risk(task, biased, overlaps)) < float(found.risk) - float(found.risk.error):
         return None
     return Minimum(found.risk, overlaps, biased, Result.BECOMES_POWER)
 
@@ -151,7 +173,17 @@ def unbiased_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimu
     return Minimum(risk, aligned(m_kk, float(fine.label / fine.power)), attention, result)
 
 
-def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum:
+def threshold_angles(task: AbstractTask) -> np.ndarray:
+    """Angles of `(k, bias)` by the threshold `−bias/m_kk`, in deviations: as high as a token may reach, and low until
+    all are above it."""
+    highest = float(task.relevant_field) + max(
+        6.0, math.sqrt(2.0 * math.log(float(task.length.longest))) + 1.0
+    )
+    thresholds = np.concatenate([-np.geomspace(highest, 0.5, 8), np.arange(0.0, highest, 0.4)])
+    return np.sort(np.concatenate([-np.arctan(thresholds), math.pi - np.arctan(thresholds)]))
+
+
+def homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum:
     """The minimum over the angle of `(k, bias)`, a vector of length one: a scan, then Brent's method.
 
     A bias that is not free gives the vector its length, and with its sign half of the angles.
@@ -166,12 +198,7 @@ def _homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Mi
     def gain(angle: float) -> float:
         return explained(profile(angle, ORDERS[0]))
 
-    # By the threshold −bias/m_kk, in deviations: as high as a token may reach, and low until all are above it.
-    highest = float(task.relevant_field) + max(
-        6.0, math.sqrt(2.0 * math.log(float(task.length.longest))) + 1.0
-    )
-    thresholds = np.concatenate([-np.geomspace(highest, 0.5, 8), np.arange(0.0, highest, 0.4)])
-    angles = np.sort(np.concatenate([-np.arctan(thresholds), math.pi - np.arctan(thresholds)]))
+    angles = threshold_angles(task)
     allowed = np.full(angles.size, True)
     if not attention.free_bias:
         allowed = np.sin(angles) * float(attention.bias) >= 0

@@ -106,11 +106,16 @@ def population_minima(
 
 
 def _length_minimum(task: AbstractTask, attention: AbstractAttention, seed: int) -> Minimum:
-    """Of an attention that knows the length: among sequences of one length it is another attention."""
+    """Of an attention that knows the length."""
     if len(task.length.lengths) > 1:
         return search_minima([task], attention, seed)[0]
-    known, stretch = attention.at_length(task.length.longest)
-    (found,) = population_minima([task], known, seed)
+    known, _ = attention.at_length(task.length.longest)
+    return at_one_length(task, attention, population_minima([task], known, seed)[0])
+
+
+def at_one_length(task: AbstractTask, attention: AbstractAttention, found: Minimum) -> Minimum:
+    """The minimum of an attention that knows the length, from that of the attention it is among sequences of one."""
+    _, stretch = attention.at_length(task.length.longest)
     overlaps = found.overlaps.stretched(1.0 / float(stretch))
     if not attention.free_bias:
         return Minimum(found.risk, overlaps, attention, found.result)

@@ -48,6 +48,7 @@ from .engines.planted import (
 )
 from .engines.selection import light_selection, panel_selection, relevance
 from .engines.sobol import MOST_POINTS, RANDOMISATIONS, draw_points
+from .functions import in_numpy
 
 ORDERS = (8, 12)  # of panels: the value is that of the last; their difference is the error
 _LIGHT_ORDER = 6
@@ -59,7 +60,7 @@ _BLURRED = 4.0  # below this ratio of slope to noise, a kink of the kernel is sm
 LONGEST = 1e3  # of k, where nothing else limits it
 _SHARPER = 1.5  # than the teacher, up to which an exponential kernel is searched first
 # Of a search: light rules right to 10^-13 or so, and the second with steps and windows wider by this factor.
-_SEARCH_FINENESS, _WIDENED = 1.6, 1.07
+SEARCH_FINENESS, WIDENED = 1.6, 1.07
 _ROUGH_ORDER = 5  # of panels, where an integral takes seconds
 _SEARCHED_RANDOMISATIONS = 4
 SOFTMAX = Softmax()
@@ -228,9 +229,19 @@ class SearchPlan(NamedTuple):
 
 
 def search_plan(
-    task: AbstractTask, attention: AbstractAttention, stage: int, seed: int, light: bool = True
+    task: AbstractTask,
+    attention: AbstractAttention,
+    stage: int,
+    seed: int,
+    light: bool = True,
+    reach: float | None = None,
 ) -> SearchPlan:
-    """For `k` along `k*` in one range of lengths after another, by `stage`; without light rules if they have failed."""
+    """For `k` along `k*` in one range of lengths after another, by `stage`; without light rules if they have failed.
+
+    With a `reach`, light rules up to there.
+    """
+    if reach is not None:
+        return SearchPlan(_light_pair(task, attention, reach), 0, reach, last=False)
     method = find_method(task, attention)
     if method is None:
         few, all_points = (
@@ -247,11 +258,7 @@ def search_plan(
         reaches = (nearest, *(each for each in reaches if each > nearest))
     reach, last = reaches[stage], stage == len(reaches) - 1
     if light and attention.analytic and reach <= method.light_reach:
-        first, second = (
-            light_plan(task, attention, reach, 0.0, reach, _SEARCH_FINENESS, widened)
-            for widened in (1.0, _WIDENED)
-        )
-        return SearchPlan((first, second), 0, reach, last)
+        return SearchPlan(_light_pair(task, attention, reach), 0, reach, last)
     # Beyond tables an integral takes seconds.
     slow = isinstance(task, AbstractSelected) and reach > STEEPEST and not math.isinf(task.strength)
     coarse, fine = (
@@ -260,6 +267,16 @@ def search_plan(
     )
     by_parts = isinstance(task, AbstractPlanted) and attention.compares_tokens
     return SearchPlan((coarse, fine), 1, reach, last, differentiable=attention.analytic or by_parts)
+
+
+def _light_pair(
+    task: AbstractTask, attention: AbstractAttention, reach: float
+) -> tuple[AbstractEngine, AbstractEngine]:
+    first, second = (
+        light_plan(task, attention, reach, 0.0, reach, SEARCH_FINENESS, widened)
+        for widened in (1.0, WIDENED)
+    )
+    return first, second
 
 
 def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
@@ -300,8 +317,9 @@ def _selected_kernel_light(
     widened: float,
 ) -> SelectedKernel:
     lengths = float(task.length.lengths[0]), float(task.length.longest)
+    kernel = in_numpy(attention)
     rules = [
-        trapezoid(within.scale, lengths, fineness, widened, attention, [(bias, within.scale)])
+        trapezoid(within.scale, lengths, fineness, widened, kernel, [(bias, within.scale)])
         for bias in light_biases(attention, within.scale)
     ]
     rule = max(rules, key=lambda rule: rule.nodes)

@@ -33,7 +33,7 @@ from .overlaps import aligned
 from .plan import LONGEST, SearchPlan, search_plan
 from .risk import extrapolate, profiles_at_infinity
 
-_FLAT = 1e-9  # a longer k that gains less than this gains nothing
+FLAT = 1e-9  # a longer k that gains less than this gains nothing
 _SCALES = 14  # lengths of k in a scan
 # For an exponential kernel, relative to the longest: it does best below two thirds, about as sharp as the teacher.
 _EXPONENTIAL_SCALES = np.array([0.01, 0.05, 0.15, 0.3, 0.45, 0.6, 0.75, 0.88, 1.0])
@@ -42,9 +42,9 @@ _BIASES, _MANY_BIASES = 25, 121
 _AT_A_TIME = 32  # profiles of a scan that are small arrays
 _NESTED_ROUNDS = 4
 _TIE = 1e-12  # losses as close are one
-_EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
+EXTRAPOLATED = 5  # lengths of k through which the limit is drawn
 _TOWARDS_LIMIT = 8.0  # the length of k from which these show how a known limit is approached
-_VANISHING = 0.5  # share of the longest v allowed
+VANISHING = 0.5  # share of the longest v allowed
 _AGREED = 5e-11  # between two light rules: no other is asked
 # Of what is explained, where Newton steps whose predicted decrease exceeds rounding are over.
 _NEWTON_ROUNDING = 1e-14
@@ -54,7 +54,7 @@ def search_minima(
     tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int, nearest: bool = False
 ) -> list[Minimum]:
     """The same by one search over `k` and, where it is free, the bias; `nearest`: only the first range of lengths."""
-    searches = unfinished = [_Search(task, attention, seed, nearest) for task in tasks]
+    searches = unfinished = [Search(task, attention, seed, nearest) for task in tasks]
     while unfinished:
         outcomes = map_batch(operator.call, [search.problem() for search in unfinished])
         pairs = zip(unfinished, outcomes, strict=True)
@@ -134,7 +134,7 @@ def _loss(profile: Correlations) -> Array:
 def _is_falling(lengths: Float[Array, " m"], losses: Float[Array, " m"]) -> Array:
     """Whether the longest `k` is the best, by more than an attention that ignores scales shows."""
     inner = jnp.abs(lengths) < 0.99 * jnp.max(jnp.abs(lengths))
-    return jnp.min(losses) < jnp.min(jnp.where(inner, losses, jnp.inf)) - _FLAT
+    return jnp.min(losses) < jnp.min(jnp.where(inner, losses, jnp.inf)) - FLAT
 
 
 class _Scan(NamedTuple):
@@ -251,7 +251,7 @@ def _along(problem: _AbstractProblem) -> tuple[Array, tuple[Correlations, ...]]:
 
 
 @dataclass
-class _Search:
+class Search:
     """The search for one task: ranges of `k` one after another while the risk is falling at the longest."""
 
     task: AbstractTask
@@ -263,6 +263,7 @@ class _Search:
     sign: float = 1.0  # of `k` beyond the first range
     light: bool = True  # whether light rules have not failed
     newton: bool = True  # nor has Newton's method
+    reach: float | None = None  # of the range, if not one of those by `stage`
     limit: Minimum | None = (
         None  # the infimum as `k` grows without bound, if that is what was found
     )
@@ -272,7 +273,7 @@ class _Search:
     def problem(self) -> _AbstractProblem:
         """What to compute next."""
         task, attention = self.task, self.attention
-        self.plan = search_plan(task, attention, self.stage, self.seed, self.light)
+        self.plan = search_plan(task, attention, self.stage, self.seed, self.light, self.reach)
         reach = self.plan.reach
         if self.stage == 0:
             # With a bias to tune, weak signals do best at tiny lengths and a bias that these show.
@@ -336,7 +337,7 @@ class _Search:
         result = Result.CONVERGED if self.task.spread == 1.0 else Result.ON_MANIFOLD
         if self.outcome.falling:
             result = Result.NOT_STATIONARY  # a longer k may be better
-        if abs(m_vv) > _VANISHING * math.sqrt(LARGEST):
+        if abs(m_vv) > VANISHING * math.sqrt(LARGEST):
             # Only the limit to v is in the way: the infimum lies between this risk and what no attention can beat.
             result = Result.WEIGHTS_VANISH
             lowest = float(floor(self.task, self.attention))
@@ -365,19 +366,31 @@ class _Search:
         if known is not None and float(known[0]) <= float(floor(self.task, self.attention)):
             overlaps = aligned(self.sign * LONGEST, known[1])
             return Minimum(known[0], overlaps, self.attention, Result.K_DIVERGES)
-        lengths = self.plan.reach / np.sqrt(2.0) ** np.arange(_EXTRAPOLATED)
+        lengths = self.plan.reach / np.sqrt(2.0) ** np.arange(EXTRAPOLATED)
         signed = np.copysign(lengths, self.outcome.m_kk)
-        biases = np.full((_EXTRAPOLATED, 1), float(self.outcome.bias))
+        biases = np.full((EXTRAPOLATED, 1), float(self.outcome.bias))
         light = self.plan.value == 0
         problem = _NestedSearch(self.task, self.attention, self.plan.engines, signed, biases, light)
         arrays = jax.tree.map(lambda leaf: np.asarray(leaf, float), problem)
-        ((tuned, profiles),) = map_batch(_along, [arrays])
-        risks = [
-            self._risk(jax.tree.map(lambda leaf: leaf[at], profiles))  # noqa: B023
-            for at in range(_EXTRAPOLATED)
+        ((tuned, found),) = map_batch(_along, [arrays])
+        profiles = [
+            jax.tree.map(lambda leaf: leaf[at], found)  # noqa: B023
+            for at in range(EXTRAPOLATED)
         ]
+        return self.extrapolated(signed, float(tuned[0]), profiles, known)
+
+    def extrapolated(
+        self,
+        signed: np.ndarray,
+        bias: float,
+        profiles: Sequence[tuple[Correlations, ...]],
+        known: tuple[Estimate, float] | None = None,
+    ) -> Minimum:
+        """The same from the profiles at some lengths of `k`, the longest first, and the risk of an infinite one."""
+        risks = [self._risk(each) for each in profiles]
+        lengths = np.abs(signed)
         estimates, m_vv = [risk for risk, _ in risks], risks[0][1]
-        overlaps, attention = aligned(signed[0], m_vv), self.attention.with_bias(float(tuned[0]))
+        overlaps, attention = aligned(signed[0], m_vv), self.attention.with_bias(bias)
         if not self.plan.exact:
             step = abs(float(estimates[0].value - estimates[2].value))  # from half the length
             last = estimates[0]

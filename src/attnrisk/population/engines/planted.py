@@ -13,6 +13,7 @@ from ...numerics.panels import panels
 from ...numerics.quadrature import (
     NARROWEST,
     AbstractRule,
+    constant,
     log_complement,
     moments_by_parts,
     one_token,
@@ -20,6 +21,7 @@ from ...numerics.quadrature import (
 )
 from ...tasks import AbstractPlanted
 from ..conditionals import given_score
+from ..functions import in_numpy
 from ..overlaps import Overlaps
 from .base import AbstractEngine, Correlations, Range
 
@@ -57,11 +59,9 @@ class PlantedKernel(AbstractEngine):
         return Correlations(jnp.sum(du * label), jnp.sum(du * power))
 
     def profile(self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any) -> Correlations:
-        bias, scale = attention.bias, jnp.abs(m_kk)
+        bias, scale = attention.bias, abs(m_kk)
         tokens = (bias + m_kk * task.shift, task.spread * scale), (bias, scale)
-        u, du = jax.lax.stop_gradient(
-            self.rule.for_transform(attention, tokens, task.length.longest)
-        )
+        u, du = constant(self.rule.for_transform(attention, tokens, task.length.longest))
         relevant, other = (one_token(attention, m, d, u, self.rule, degree=0) for m, d in tokens)
         log_kept = log_complement(other.lost[0])
         alone, beside = (task.length.powers(log_kept, k, drop=1) for k in range(2))
@@ -70,7 +70,7 @@ class PlantedKernel(AbstractEngine):
             task.spread**2 * relevant.second[0] * alone
             + other.second[0] * (1.0 - relevant.lost[0]) * beside
         )
-        return Correlations(jnp.sum(du * label), jnp.sum(du * power))
+        return Correlations((du * label).sum(), (du * power).sum())
 
 
 class PlantedElementwise(AbstractEngine):
@@ -98,16 +98,17 @@ class PlantedElementwise(AbstractEngine):
     def profile(
         self, task: AbstractPlanted, attention: AbstractElementwise, m_kk: Any
     ) -> Correlations:
-        deviation, features = jnp.abs(m_kk), attention.features
+        deviation, features = abs(m_kk), attention.features
         tokens = (m_kk * task.shift, task.spread * deviation), (0.0, deviation)
         nodes = [self.rule.for_function(features, attention.bias + m, d) for m, d in tokens]
         arguments = [m + d * x for (m, d), (x, _) in zip(tokens, nodes, strict=True)]
-        weight = attention.weight(attention.bias + jnp.concatenate(arguments))
-        beside = task.length.powers(jnp.zeros(()), 1, drop=1)
+        xp = arguments[0].__array_namespace__()
+        weight = attention.weight(attention.bias + xp.concatenate(arguments))
+        beside = task.length.powers(xp.zeros(()), 1, drop=1)
         (_, here), (_, there) = nodes
         here = task.spread**2 * here
-        power = jnp.concatenate([here, beside * there])
-        return Correlations(jnp.sum(here * weight[: here.size]), jnp.sum(power * weight**2))
+        power = xp.concatenate([here, beside * there])
+        return Correlations((here * weight[: here.size]).sum(), (power * weight**2).sum())
 
 
 def weight_moments(
@@ -142,10 +143,10 @@ def planted_kernel_light(
     """Equal steps; the transform has as many nodes as the longest range of `log φ` takes."""
     scale, shift = within.scale * max(1.0, float(task.spread)), within.scale * float(task.shift)
     lengths = float(task.length.lengths[0]), float(task.length.longest)
-    rules = []
+    kernel, rules = in_numpy(attention), []
     for bias in light_biases(attention, scale + shift):
         tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
-        rules.append(trapezoid(scale, lengths, fineness, widened, attention, tokens))
+        rules.append(trapezoid(scale, lengths, fineness, widened, kernel, tokens))
     return PlantedKernel(max(rules, key=lambda rule: rule.nodes))
 
 

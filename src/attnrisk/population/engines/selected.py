@@ -23,6 +23,7 @@ from ...numerics.panels import (
 from ...numerics.quadrature import (
     LARGEST_LOG,
     AbstractRule,
+    constant,
     integrate_token,
     log_complement,
     one_token,
@@ -86,10 +87,8 @@ class SelectedKernel(AbstractEngine):
 
     def profile(self, task: AbstractSelected, attention: AbstractKernel, m_kk: Any) -> Correlations:
         """At `k = m_kk k*` a score is a function of the field."""
-        token = attention.bias, jnp.abs(m_kk)
-        u, du = jax.lax.stop_gradient(
-            self.rule.for_transform(attention, [token], task.length.longest)
-        )
+        token = attention.bias, abs(m_kk)
+        u, du = constant(self.rule.for_transform(attention, [token], task.length.longest))
         table, arguments = self.table, attention.bias + m_kk * self.table.fields
         lost, first, second = transforms_at(attention, arguments[:, None], u)
 
@@ -100,7 +99,7 @@ class SelectedKernel(AbstractEngine):
             table.above[:, None] + table.integrate_below(lost)
         )
         power = (table.mass @ second) * alone(table.mass @ lost)
-        return Correlations(jnp.sum(table.weights[:, None] * du * found), jnp.sum(du * power))
+        return Correlations((table.weights[:, None] * du * found).sum(), (du * power).sum())
 
 
 class SharpSelectedKernel(AbstractEngine):
@@ -169,9 +168,9 @@ class SelectedElementwise(AbstractEngine):
         self, task: AbstractSelected, attention: AbstractElementwise, m_kk: Any
     ) -> Correlations:
         weight = attention.weight(attention.bias + m_kk * self.fields)
-        mean_length = task.length.powers(jnp.zeros(()), 1, drop=0)
+        mean_length = task.length.powers(weight.__array_namespace__().zeros(()), 1, drop=0)
         return Correlations(
-            jnp.sum(self.relevant * weight), mean_length * jnp.sum(self.mass * weight**2)
+            (self.relevant * weight).sum(), mean_length * (self.mass * weight**2).sum()
         )
 
 

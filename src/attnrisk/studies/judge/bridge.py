@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._check import function as checked_function
-from ..._check import refuse
+from .words import TORCH_MISSING, reject
 
 _STEP = 1e-6  # of central differences, where a function has no gradient
 
@@ -31,20 +32,49 @@ class Foreign:
     def values(self, scores: np.ndarray) -> np.ndarray:
         """The weights of each sequence along the last axis."""
         rows = np.asarray(scores, float).reshape(-1, np.shape(scores)[-1])
+        if self._vectorises:
+            return _in_one_call(self.function, rows).reshape(np.shape(scores))
         return np.array([self._weights(row) for row in rows]).reshape(np.shape(scores))
 
     def jacobians(self, scores: np.ndarray) -> np.ndarray:
         """Their derivatives: PyTorch's own, and central differences for NumPy."""
         shape = np.shape(scores)
         rows = np.asarray(scores, float).reshape(-1, shape[-1])
+        if self._vectorises:
+            torch: Any = import_module("torch")
+            return _in_one_call(torch.func.jacrev(self.function), rows).reshape(*shape, shape[-1])
         return np.array([self._jacobian(row) for row in rows]).reshape(*shape, shape[-1])
 
+    @cached_property
+    def _vectorises(self) -> bool:
+        """Whether PyTorch maps it over many sequences in one call, which a branch on a number prevents."""
+        if self.library != "torch":
+            return False
+        torch: Any = import_module("torch")
+        rows = np.array([[0.3, -0.2, 1.0], [-1.0, 2.0, 0.1]])
+        try:
+            values = _in_one_call(self.function, rows)
+            _in_one_call(torch.func.jacrev(self.function), rows)
+        except Exception:  # whatever it raises: it is called for each sequence then
+            return False
+        return values.shape == rows.shape and np.allclose(
+            values, [self._weights(row) for row in rows], atol=1e-12
+        )
+
+    @property
+    def precision(self) -> str:
+        """The type of its weights, which of `float64` scores should be `float64`."""
+        return str(self._raw(np.zeros(2)).dtype)
+
     def _weights(self, row: np.ndarray) -> np.ndarray:
+        return np.asarray(self._raw(row), float)
+
+    def _raw(self, row: np.ndarray) -> np.ndarray:
         if self.library == "numpy":
-            return np.asarray(self.function(row.copy()), float)
+            return np.asarray(self.function(row.copy()))
         torch: Any = import_module("torch")
         with torch.no_grad():
-            return self.function(torch.tensor(row, dtype=torch.float64)).double().numpy()
+            return self.function(torch.tensor(row, dtype=torch.float64)).numpy()
 
     def _jacobian(self, row: np.ndarray) -> np.ndarray:
         if self.library == "numpy":
@@ -61,6 +91,12 @@ class Foreign:
             self.function, torch.tensor(row, dtype=torch.float64)
         )
         return found.double().numpy()
+
+
+def _in_one_call(function: Callable[[Any], Any], rows: np.ndarray) -> np.ndarray:
+    torch: Any = import_module("torch")
+    mapped = torch.func.vmap(function)(torch.tensor(rows, dtype=torch.float64))
+    return mapped.detach().double().numpy()
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -90,9 +126,7 @@ def from_torch(function: Callable[[Any], Any]) -> Foreign:
     try:
         import_module("torch")
     except ImportError:
-        raise refuse(
-            "function", "(for PyTorch)", "one in jax.numpy where torch is missing"
-        ) from None
+        raise reject(getattr(function, "__name__", "it"), TORCH_MISSING) from None
     return Foreign(function, "torch")
 
 
@@ -111,8 +145,9 @@ def from_numpy(function: Callable[[Any], Any]) -> Foreign:
 def bridged(function: Callable[[Any], Any]) -> Foreign | None:
     """The function, if it takes a NumPy array, or a tensor where torch is installed, and returns as many weights."""
     libraries = ["numpy"]
-    if "torch" in sys.modules or "torch" in getattr(function, "__globals__", {}):
-        libraries.insert(0, "torch")
+    if find_spec("torch") is not None:
+        first = "torch" in sys.modules or "torch" in getattr(function, "__globals__", {})
+        libraries.insert(0 if first else 1, "torch")
     for library in libraries:
         foreign = Foreign(function, library)
         try:

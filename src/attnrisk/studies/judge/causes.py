@@ -112,34 +112,43 @@ class _Stretched(AbstractPerLength):
         return known, stretch * jnp.log(jnp.maximum(length, 2.0)) ** self.power
 
 
-def measure(attention: AbstractAttention) -> Gaps:
-    """The gaps of an attention, on the tasks of the verdict."""
+def measure(attention: AbstractAttention, known: Gaps | None = None) -> Gaps:
+    """The gaps of an attention, on the tasks of the verdict; those `known` to be small are not computed again."""
     places = FIXED, VARIED, haystacks(attention)[1]
-    rows = answer(attention, places)
-    return Gaps(*(float(rows[place].gap) for place in places))
+    kept = dict(zip(places, known or (), strict=False))
+    rows = answer(attention, [each for each in places if kept.get(each, 1.0) >= MATTERS])
+    return Gaps(*(float(rows[at].gap) if at in rows else kept[at] for at in places))
 
 
-def find_causes(attention: AbstractAttention, gaps: Gaps, biased: Gaps | None = None) -> Causes:
-    """Of an attention with these gaps, and with these where its bias is tuned."""
-    first = tried = _try_all(attention, gaps, biased)
+def find_causes(
+    attention: AbstractAttention,
+    gaps: Gaps,
+    biased: Gaps | None = None,
+    found: Traits | None = None,
+) -> Causes:
+    """Of an attention with these gaps and traits, and with these gaps where its bias is tuned."""
+    first = tried = _try_all(attention, gaps, biased, found)
     lacks: list[Counterfactual] = []
     while True:
         useful = [(each, of) for each, of in tried if each.recovers >= MATTERS]
         if not useful:
             break
         most = max(sum(each.changes) for each, _ in useful)
-        found, changed = next(
+        named, changed = next(
             pair for pair in useful if sum(pair[0].changes) >= _NEARLY * most or most <= 0
         )
-        lacks.append(found)
+        lacks.append(named)
         tried = []
-        if changed is not None and max(found.after) >= MATTERS:
-            tried = _try_all(changed, found.after)
+        if changed is not None and max(named.after) >= MATTERS:
+            tried = _try_all(changed, named.after)
     return Causes(tuple(each for each, _ in first), tuple(lacks))
 
 
 def _try_all(
-    attention: AbstractAttention, gaps: Gaps, biased: Gaps | None = None
+    attention: AbstractAttention,
+    gaps: Gaps,
+    biased: Gaps | None = None,
+    found: Traits | None = None,
 ) -> list[tuple[Counterfactual, AbstractAttention | None]]:
     """Each change that is one, and what it makes of the attention (`None`: softmax), in the order of `KINDS`.
 
@@ -148,7 +157,7 @@ def _try_all(
     tried: list[tuple[Counterfactual, AbstractAttention | None]] = []
     if max(gaps) < MATTERS:
         return tried
-    found = traits(attention)
+    found = found or traits(attention)
     for what in KINDS:
         after = biased if what == BIAS else None
         if what == GROWTH and _is_normalised(found):
@@ -164,7 +173,8 @@ def _try_all(
             gap = float(answer(changed, [VARIED])[VARIED].gap)
             after = gaps._replace(lengths=gap)
         if after is None and changed is not None:
-            after = measure(changed)
+            # A bias that is tuned cannot lose.
+            after = measure(changed, gaps if what == BIAS else None)
         each = Counterfactual(what, gaps, after or NO_GAPS)
         tried.append((each, changed))
         if sum(each.changes) >= _NEARLY * sum(gaps):

@@ -28,8 +28,8 @@ from ...attention import (
     Kernel,
     get_attention,
 )
-from .bridge import bridged
-from .words import few, reject, untraceable
+from .bridge import Foreign, bridged
+from .words import few, reject, single_precision, untraceable
 
 LIMIT = 60.0  # seconds; most functions are recognised within two
 _LONGEST_LIMIT = 1e6  # seconds: more overflows the clock of some platforms
@@ -164,6 +164,8 @@ def _recognised(given: Any, name: str) -> AbstractAttention:
         if foreign is None:
             raise
         given = foreign
+    if isinstance(given, Foreign) and not given.precision.endswith("float64"):
+        raise single_precision(name, given.precision)
     function = _clipped(given)
     check(function, name)
     return function.kernel if isinstance(function, Normalised) else _family_of(function)
@@ -259,9 +261,7 @@ def _check_shape(function: _Function, name: str, length: int) -> None:
     if shape != (length,):
         raise reject(name, f"it makes an array of shape {shape} of {length} scores")
     if weights.dtype != np.float64:
-        raise reject(
-            name, f"its weights are {weights.dtype}, where they must be float64, as its scores are"
-        )
+        raise single_precision(name, weights.dtype)
 
 
 def check_masked(function: Callable[..., Any], name: str) -> None:

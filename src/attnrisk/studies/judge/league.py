@@ -58,6 +58,10 @@ def league(
 
     Returns:
         A list of `Standing`, the smallest gap with a free bias first, then the smallest without.
+
+    Examples:
+        >>> [f"{each.name} {float(each.gap):.4f}" for each in ar.league(["linear", "sigmoid"])]
+        ['sigmoid 0.0810', 'linear 0.1545']
     """
     try:
         names = list(dict.fromkeys(one_of("names", name, CATALOGUE) for name in names))
@@ -69,7 +73,8 @@ def league(
     for place in of_type("places", places, Sequence, "a sequence of questions"):
         of_type("places", place, Bayes, "a sequence of questions of type Bayes")
     ask = ask or Session(progress=progress)
-    ask(questions(names, places))
+    pairs = [each for name in names for each in two_heads.questions(name)] if heads else []
+    ask([*questions(names, places), *dict.fromkeys(pairs)])
     table = []
     for name in names:
         plain, biased = (rows_of(name, places, ask, biased) for biased in (False, True))

@@ -53,11 +53,18 @@ def survival(haystacks: Sequence[Row]) -> str:
 
 
 def paragraph(
-    gap: Estimate, gaps: Gaps, lacks: Sequence[Counterfactual], longest: Row, floor: float
+    gap: Estimate,
+    gaps: Gaps,
+    lacks: Sequence[Counterfactual],
+    longest: Row,
+    floor: float,
+    worst: Row,
+    biased: bool = True,
 ) -> str:
     """A few sentences, of the mean gap over the grid and what counterfactuals say.
 
-    `longest` is the longest haystack, with the best bias, `floor` the best element-wise risk there.
+    `longest` is the longest haystack, with the best bias if `biased`, `floor` the best element-wise risk there; `worst`
+    is the task of the grid with the largest gap.
     """
     sentences = []
     if max(abs(each) for each in (float(gap), *gaps)) <= _NOTHING:
@@ -69,6 +76,11 @@ def paragraph(
         )
     elif float(gap) >= MATTERS:
         sentences.append(f"It loses {float(gap):.2g} on average over the grid.")
+        if not lacks:
+            sentences.append(
+                f"It loses most on the {worst.task} task (ν = {worst.nu:.3g}, L = {worst.length}): "
+                f"{float(worst.gap):.2g}. No change was tried there."
+            )
     for at, each in enumerate(lacks):
         lost = getattr(each.before, each.where)
         verb = "It lacks" if at == 0 else "It also lacks"
@@ -88,7 +100,8 @@ def paragraph(
         else ""
     )
     sentences.append(
-        f"Among {int(longest.length):,} tokens with a signal to match (spiked, ν = {longest.nu:.3g}) its risk with the "
-        f"best bias is {abs(float(longest.risk)):.4f}{beside} where Bayes has {float(longest.bayes):.4f}."
+        f"Among {int(longest.length):,} tokens with a signal to match (spiked, ν = {longest.nu:.3g}) its risk "
+        f"{'with the best bias ' if biased else ''}is {abs(float(longest.risk)):.4f}{beside} where Bayes has "
+        f"{float(longest.bayes):.4f}."
     )
     return " ".join(sentences)

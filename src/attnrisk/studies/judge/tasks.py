@@ -7,8 +7,9 @@ from statistics import fmean
 
 from ..._results import ErrorKind, Estimate, Result
 from ...attention import DEFAULT_BIAS, FREE_BIAS, AbstractAttention, get_attention
-from ...population import bayes_risk, population_minima
+from ...population import bayes_risk
 from ...population.plan import is_exact
+from ...population.uncompiled import uncompiled_minima
 from ..execute import Ask
 from ..questions import Bayes, Population
 
@@ -61,9 +62,9 @@ def haystacks(attention: AbstractAttention) -> tuple[Bayes, ...]:
 
 
 def answer(attention: AbstractAttention, places: Iterable[Bayes]) -> dict[Bayes, Row]:
-    """With infinite data, all at once, so that tasks of one shape share compiled code."""
+    """With infinite data; without a compiled search where that is not needed."""
     places = list(dict.fromkeys(places))
-    found = population_minima([place.problem for place in places], attention)
+    found = uncompiled_minima([place.problem for place in places], attention)
     return {
         at: Row(at.task, at.nu, at.length, each.risk, bayes_risk(at.problem), each.result)
         for at, each in zip(places, found, strict=True)

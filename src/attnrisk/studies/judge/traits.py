@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...attention import AbstractAttention
-from .family import call
+from .family import call, same
 
 EXPONENTIAL, BOUNDED, SPARSE = "exponential", "bounded", "sparse"
 _DEGREES = {1.0: "linear", 2.0: "quadratic", 3.0: "cubic"}
@@ -55,6 +55,27 @@ def traits(attention: Any) -> Traits:
         probes = jnp.asarray(np.linspace(-_NEAR, _NEAR, 9))
         constant, normalised = known.constant, bool(np.all(np.asarray(known.share(probes)) == 1.0))
     return Traits(attention.family, normalised, constant, _growth(attention), _slope(attention))
+
+
+def family_at_each_length(attention: Any) -> str | None:
+    """Of an attention without structure: the family that it belongs to among sequences of one length, if it does."""
+    rng, families = np.random.default_rng(4), []
+    for length in (3, 7):
+        scores = rng.standard_normal((16, length))
+        weights = call(attention, scores)
+        alone = np.zeros((scores.size, length))
+        alone[:, 0] = scores.ravel()
+        pairs = call(attention, alone)
+        if same(weights, pairs[:, 0].reshape(scores.shape)):
+            families.append("element-wise")
+            continue
+        with np.errstate(divide="ignore", invalid="ignore"):  # weights that vanish
+            kernel = (pairs[:, 0] / pairs[:, 1]).reshape(scores.shape)
+            shares = kernel / kernel.sum(-1, keepdims=True)
+        sums = weights.sum(-1, keepdims=True)
+        if np.ptp(sums) < _SUM and same(weights, sums * shares):
+            families.append("kernel")
+    return families[0] if len(families) == 2 and len(set(families)) == 1 else None
 
 
 def _sums_to_one(attention: AbstractAttention) -> bool:

@@ -31,7 +31,7 @@ from .tasks import (
     haystacks,
     mean_gap,
 )
-from .traits import Traits, traits
+from .traits import Traits, family_at_each_length, traits
 
 _TASK, _FIXED = WORKBENCH.problem, FIXED.problem
 _STARTS, _SIZE = 5, 0.1  # of the runs of gradient flow, and of the components of their starts
@@ -48,11 +48,16 @@ _OBSTACLES = {
     "scaleless": "There is nothing to learn with a ridge: it ignores the scale of its scores, so that a shorter k "
     "costs less and is as good, and the empirical risk has no minimum.",
 }
+_PER_LENGTH = {
+    "kernel": "Among sequences of one length it is a normalised kernel. Declare it as `ar.Kernel(lambda score, length: "
+    "…)`, the logarithm of φ, and all tables are exact, up to a million tokens.",
+    "element-wise": "Among sequences of one length it is element-wise. Declare it as `ar.Elementwise(lambda score, "
+    "length: …)`, and all tables are exact, up to a million tokens.",
+}
 _NO_GRADIENT = ("flat", "undefined", "missing")
 _FOREIGN = {
-    "numpy": "It was called through NumPy as it is: its gradients are central differences, so that what is learned is "
-    "approximate.",
-    "torch": "It was called through PyTorch as it is, values and gradients: approximate in single precision.",
+    "numpy": "Approximate: it was called through NumPy as it is, and its gradients are central differences.",
+    "torch": "Approximate: it was called through PyTorch as it is, for values and gradients.",
 }
 _CUT = "It is not a number for large scores, of size 300 and more, which were cut there."
 
@@ -119,8 +124,11 @@ class Verdict:
     @property
     def paragraph(self) -> str:
         """What this attention lacks, in words and numbers."""
+        biased = bool(self.biased_haystacks)
         longest = (self.biased_haystacks or self.haystacks)[-1]
-        return paragraph(self.gap, self.gaps, self.lacks, longest, self.floors[1])
+        worst = max(self.rows, key=lambda row: float(row.gap))
+        known = self.gap, self.gaps, self.lacks, longest, self.floors[1]
+        return paragraph(*known, worst, biased)
 
     @property
     def gaps(self) -> Gaps:
@@ -158,6 +166,11 @@ def judge(
     Returns:
         A `Verdict`: `gap` is the mean gap to the Bayes risk, `lacks` the changes that would recover it, `rows`,
         `haystacks`, `fixed` and `varied` the exact tables, `curves` and `flow` what is learned.
+
+    Examples:
+        >>> verdict = ar.judge("softplus", quick=True)
+        >>> [f"{each.what} recovers {each.recovers:.3f}" for each in verdict.lacks]
+        ['bias recovers 0.904']
     """
     with redirect_stdout(sys.stderr):
         return _judge(attention, name or attention_name(attention), progress, limit, show, quick)
@@ -202,11 +215,12 @@ def _judge(
     rows = biased_rows = done["spiked task"] | done["max task"]
     if tunable and not quick:
         biased_rows = done["spiked task, free bias"] | done["max task, free bias"]
-    gaps = [
+    plain_gaps, biased_gaps = (
         Gaps(*(float(known[place].gap) for place in (FIXED, VARIED, deep[1])))
-        for known in ((rows, biased_rows) if tunable and not quick else (rows,))
-    ]
-    work({"counterfactuals": partial(find_causes, student, *gaps)})
+        for known in (rows, biased_rows)
+    )
+    tuned = biased_gaps if tunable and not quick else None
+    work({"counterfactuals": partial(find_causes, student, plain_gaps, tuned, found)})
     verdict = Verdict(
         name=label,
         traits=found,
@@ -223,6 +237,7 @@ def _judge(
         curves=None,
         flow=None,
         notes=_foreign_notes(student)
+        + _length_notes(student)
         + (
             (_CUT,) * overflows(attention)
             if quick
@@ -260,6 +275,12 @@ def _foreign_notes(student: Any) -> tuple[str, ...]:
         getattr(function, "function", function) if isinstance(function, Clipped) else function
     )
     return (_FOREIGN[function.library],) if isinstance(function, Foreign) else ()
+
+
+def _length_notes(student: AbstractAttention) -> tuple[str, ...]:
+    """How to declare a function that knows the length, if it was not recognised for that alone."""
+    family = family_at_each_length(student) if student.family == "general" else None
+    return () if family is None else (_PER_LENGTH[family],)
 
 
 def _flow(attention: AbstractAttention, found: Traits) -> Basins | None:

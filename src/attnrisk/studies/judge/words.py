@@ -11,12 +11,27 @@ def my_attention(scores):
     weights = jnp.exp(scores - jnp.max(scores))
     return weights / jnp.sum(weights)"""
 
+# The same line by line, for whom PyTorch is the first language.
+TRANSLATION = """\
+import jax.numpy as jnp
+
+def my_attention(scores):                        # in PyTorch:
+    weights = jnp.exp(scores - jnp.max(scores))  # torch.exp(scores - scores.max())
+    return weights / jnp.sum(weights)            # weights / weights.sum()"""
+TORCH_MISSING = "it is written for PyTorch, and torch is not installed"
+
 _ALLOWED = "a function of an array of L scores that returns an array of L weights, written with jax.numpy, such as"
 
 
 def reject(name: str, reason: str) -> Refusal:
     """The exception to raise: what is wrong with the attention called `name`, and how to write one."""
-    return refuse("attention", f"{name} ({reason})", f"{_ALLOWED}\n{EXAMPLE}")
+    example = TRANSLATION if "PyTorch" in reason else EXAMPLE
+    return refuse("attention", f"{name} ({reason})", f"{_ALLOWED}\n{example}")
+
+
+def single_precision(name: str, given: Any) -> Refusal:
+    """Its weights have another type than its scores."""
+    return reject(name, f"its weights are {given}, where they must be float64, as its scores are")
 
 
 def untraceable(name: str, error: Exception) -> Refusal:

@@ -1,0 +1,71 @@
+"""An attention as functions of NumPy's arrays, for what is not worth compiling as a whole."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..attention import AbstractKernel
+
+_BLOCK = 512  # scores in a call of the attention, which is compiled for this number alone
+
+
+class Functions(NamedTuple):
+    """An attention at a bias, `attention` itself among `length` tokens: `log φ`, share or weight of arrays of NumPy."""
+
+    attention: Any
+    call: Any
+    length: float
+    bias: float
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        return self.attention.features
+
+    @property
+    def constant(self) -> float:
+        return self.attention.constant
+
+    def log_phi(self, argument: np.ndarray) -> np.ndarray:
+        """`log φ` of score plus bias."""
+        return self._blocks(argument)[0]
+
+    def share(self, argument: np.ndarray) -> Any:
+        """The part of `φ` that stands in the numerator."""
+        if type(self.attention).share is AbstractKernel.share:
+            return 1.0
+        return self._blocks(argument)[1]
+
+    def weight(self, argument: np.ndarray) -> np.ndarray:
+        """The weight of an element-wise attention."""
+        return self._blocks(argument)[0]
+
+    def _blocks(self, argument: np.ndarray) -> np.ndarray:
+        flat = np.ravel(argument)
+        padded = np.zeros((-(-flat.size // _BLOCK), _BLOCK))
+        padded.ravel()[: flat.size] = flat
+        found = np.stack([np.asarray(self.call(block, self.length)) for block in padded], 1)
+        return found.reshape(2, -1)[:, : flat.size].reshape(2, *np.shape(argument))
+
+
+def in_numpy(attention: Any, length: float = 1.0) -> Functions:
+    """An attention at its bias, among `length` tokens if it knows their number."""
+    known, _ = attention.at_length(length)
+    return Functions(known, _call(attention.with_bias(0.0)), length, float(known.bias))
+
+
+@cache
+def _call(attention: Any) -> Any:
+    """What an attention makes of a block of scores among so many tokens, as two rows."""
+
+    @jax.jit
+    def call(argument: Any, length: Any) -> Any:
+        known, _ = attention.at_length(length)
+        if known.family != "kernel":
+            return jnp.stack([known.weight(argument)] * 2)
+        found = known.log_phi(argument), known.share(argument)
+        return jnp.stack([jnp.broadcast_to(each, argument.shape) for each in found])
+
+    return call
