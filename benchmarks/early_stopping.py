@@ -45,14 +45,14 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    "spiked ν = 2, softmax, α = 4": Setting(ar.SpikedSLR(2.0, 3), ar.Softmax(), 4.0, 0.05, 20.0),
+    "spiked ν = 2, softmax, α = 4": Setting(ar.SpikedSLR(2.0, 3), ar.Softmax(), 4.0, 0.05, 22.5),
     "spiked ν = 2, softmax, α = 1.5": Setting(ar.SpikedSLR(2.0, 3), ar.Softmax(), 1.5, 0.03, 9.0),
     "spiked ν = 4, noise 0.5, softmax, α = 2": Setting(
-        ar.SpikedSLR(4.0, 3, noise=0.5), ar.Softmax(), 2.0, 0.03, 12.0
+        ar.SpikedSLR(4.0, 3, noise=0.5), ar.Softmax(), 2.0, 0.03, 13.5
     ),
     "spiked ν = 2, linear, α = 4": Setting(ar.SpikedSLR(2.0, 3), ar.Linear(), 4.0, 0.01, 3.0),
     "max ν = ∞, noise 0.5, softmax, α = 4": Setting(
-        ar.MaxSLR(np.inf, 3, noise=0.5), ar.Softmax(), 4.0, 0.05, 20.0
+        ar.MaxSLR(np.inf, 3, noise=0.5), ar.Softmax(), 4.0, 0.05, 22.5
     ),
 }
 FIELDS = (
