@@ -20,7 +20,15 @@ from ..population.overlaps import Overlaps
 from ..tasks import AbstractTask, FeatureSLR, SpikedSLR
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import probes
-from .erm import LOG2_POINTS, RANDOMISATIONS, FixedPointSolution, Problem, Start, risks_at
+from .erm import (
+    LOG2_POINTS,
+    LOG2_SLOPES,
+    RANDOMISATIONS,
+    FixedPointSolution,
+    Problem,
+    Start,
+    risks_at,
+)
 from .samples import draw
 from .scope import MOST_DATA, RIDGES, check_noise, check_seed, learner
 from .unknowns import Order, Unknowns, pack
@@ -60,7 +68,9 @@ def heads_asymptotics(
         real(name, given, minimum=RIDGES[0], maximum=RIDGES[1])
     problem = HeadsProblem.of(task, attention, log2_points, seed)
     try:
-        best, *others = map(problem.report, _distinct(problem.find_all(alpha, ridge)))
+        first = problem.first_points(log2_points - LOG2_SLOPES)
+        found = _distinct(first.find_all(alpha, ridge))
+        best, *others = (first.report(it, problem) for it in found)
     except FloatingPointError:
         raise Refusal(
             "alpha, features, noise or ridges so extreme are not allowed: the equations overflow"

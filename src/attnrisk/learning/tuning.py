@@ -60,7 +60,8 @@ def tuned_erm_asymptotics(
     alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
     log2_points = whole("log2_points", log2_points, 1, 24)
     problem = Problem.of(task, attention, log2_points, seed)
-    descent = Descent(problem.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)
+    part = problem.first_points(log2_points - _LOG2_FEW)
+    descent = Descent(part.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)
     first = first_ridge(task, attention) if start is None else start
     of_type("start", first, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     best = descent.run(np.log([float(first.k), float(first.v)]))
