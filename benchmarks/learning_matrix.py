@@ -15,6 +15,7 @@ import numpy as np
 
 import attnrisk as ar
 from attnrisk.attention import AbstractAttention
+from attnrisk.learning.heads import check_heads
 from attnrisk.learning.scope import learnable, learner, optimisable
 from attnrisk.simulation.erm import check_padding
 from attnrisk.tasks import AbstractTask
@@ -44,8 +45,11 @@ ATTENTIONS: dict[str, AbstractAttention] = {
 
 
 def theory(task: AbstractTask, attention: AbstractAttention) -> None:
-    """Refuse what `erm_asymptotics` and `tuned_erm_asymptotics` refuse."""
-    learnable(task, learner(attention))
+    """Refuse what `erm_asymptotics` and `tuned_erm_asymptotics` refuse, or of features `heads_asymptotics`."""
+    if isinstance(task, ar.FeatureSLR):
+        check_heads(task, attention)
+    else:
+        learnable(task, learner(attention))
 
 
 def experiment(task: AbstractTask, attention: AbstractAttention) -> None:
@@ -90,7 +94,8 @@ def seconds() -> Iterable[str]:
         for name, attention in ATTENTIONS.items():
             begun = time.perf_counter()
             try:
-                ar.erm_asymptotics(task, attention, 4.0, ar.Ridge(1.0, 1.0), log2_points=5)
+                solve = ar.heads_asymptotics if place == "features" else ar.erm_asymptotics
+                solve(task, attention, 4.0, ar.Ridge(1.0, 1.0), log2_points=5)
             except ValueError:
                 continue
             yield f"{place}; {name}: {time.perf_counter() - begun:.1f} s"

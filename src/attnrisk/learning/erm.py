@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import Refusal, of_type, real, whole
+from .._check import Refusal, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
@@ -25,7 +25,7 @@ from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import Averages, Displacements, MapStep, map_step, probes
 from .samples import draw
-from .scope import MOST_DATA, RIDGES, check_seed, learnable, learner, learns_bias, level_bias
+from .scope import check_alpha, check_ridge, check_seed, learnable, learner, learns_bias, level_bias
 from .stability import stability
 from .unknowns import Layout, Order, Unknowns, pack
 
@@ -81,10 +81,7 @@ def erm_asymptotics(
         >>> print(f"{found.test_risk:.2f}", found.result)
         0.60 converged
     """
-    alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
-    of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
-    for name, given in (("ridge_k", ridge.k), ("ridge_v", ridge.v)):
-        real(name, given, minimum=RIDGES[0], maximum=RIDGES[1])
+    alpha, ridge = check_alpha(alpha), check_ridge(ridge)
     problem = Problem.of(task, attention, log2_points, seed)
     try:
         first = problem.first_points(log2_points - LOG2_SLOPES)
@@ -168,6 +165,13 @@ class Problem(Averages):
         task, attention = learnable(task, learner(attention)), attention
         log2_points, seed = whole("log2_points", log2_points, 1, 24), check_seed(seed)
         points = draw(task, attention.keys, log2_points, RANDOMISATIONS, seed)
+        return cls.with_free_bias(task, attention, points)
+
+    @classmethod
+    def with_free_bias(
+        cls, task: AbstractTask, attention: AbstractAttention, points: Any
+    ) -> "Problem":
+        """With the bias among the unknowns, where it is learned."""
         if not learns_bias(attention):
             return cls(task, attention, points)
         first = np.atleast_1d(np.array(attention.bias, float))
