@@ -7,7 +7,6 @@ long a fixed point takes for each pair.
 import sys
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,9 +18,9 @@ from attnrisk.learning.heads import check_heads
 from attnrisk.learning.scope import learnable, learner, optimisable
 from attnrisk.simulation.erm import check_padding
 from attnrisk.tasks import AbstractTask
+from benchmarks.page import put
 
-PAGE = Path(__file__).parents[1] / "docs" / "learning.md"
-MARKS = "<!-- matrix -->", "<!-- end of matrix -->"
+MARK = "matrix"
 
 TASKS: dict[str, AbstractTask] = {
     "spiked, L = 3": ar.SpikedSLR(2.0, 3),
@@ -101,15 +100,8 @@ def seconds() -> Iterable[str]:
             yield f"{place}; {name}: {time.perf_counter() - begun:.1f} s"
 
 
-def write() -> None:
-    """Put the table in its place."""
-    before, rest = PAGE.read_text().split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    PAGE.write_text(f"{before}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{after}")
-
-
 if __name__ == "__main__":
-    write()
+    put(MARK, table())
     if "--seconds" in sys.argv:
         for each in seconds():
             print(each, flush=True)

@@ -15,6 +15,9 @@ _RARE = 1e-3  # a share of samples that does not matter
 # Of the slope of the map, from samples that jump, above which the values are called approximate: with few points
 # it is known to some 0.05.
 _MANY_JUMPS = 0.1
+# The largest relative difference of a test risk in docs/data/replica_symmetry.csv: where replica symmetry
+# is unstable, and where it is stable but samples jump.
+_UNSTABLE_ERROR, _JUMPS_ERROR = 0.25, 0.1
 
 
 class Ridge(eqx.Module):
@@ -42,7 +45,8 @@ class ERMAsymptotics(eqx.Module):
     vanish at a fixed point. If `replicon` is above 1, replica
     symmetry is unstable. `jumps` is the contribution to the derivative of the equations from samples that switch
     between two minima; if it is large, replica symmetry is not exact. `unresolved` is the fraction of samples without a
-    stationary minimum. In all three cases the values are approximate, and `warning` says so.
+    stationary minimum. In all three cases the values are approximate, and `warning` says so; `systematic_error` is how
+    far the test risk was from experiments in the first two.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -102,6 +106,16 @@ class ERMAsymptotics(eqx.Module):
                 "exact: the values are approximate"
             )
         return ""
+
+    @property
+    def systematic_error(self) -> float:
+        """How far the test risk may be from experiments because replica symmetry is not exact, beyond `error`.
+
+        A share of the risk, as large as in the experiments of docs/learning.md; zero where the equations are exact.
+        """
+        share = _JUMPS_ERROR if self.jumps > _MANY_JUMPS else 0.0
+        share = _UNSTABLE_ERROR if self.replicon >= 1.0 else share
+        return share * float(self.test_risk)
 
     @property
     def overlaps(self) -> Overlaps:

@@ -46,6 +46,9 @@ _ROUNDING = 1e-13  # a singular value of the matrix of a Newton step, relative, 
 _VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
 _WIDE, _NARROWEST = 2.0, 0.02
+# Errors of the test risk, relative to that of no prediction, and of `V_v`, with which an answer says nothing. The sum
+# over tokens in `V̂_v` has a noise that grows with their number, most where weights are not divided by their sum.
+_USELESS = 0.5
 
 
 def erm_asymptotics(
@@ -300,13 +303,19 @@ class Problem(Averages):
             if result.converged and self.with_bias(x).ignores_shifts:
                 result = Result.BECOMES_SOFTMAX
 
+        risk_error = float(np.hypot(found.error(by_unknowns), risk.error))
+        at = self.layout.places.values.V[0, 0]
+        useless = risk_error > _USELESS * float(self.task.label_variance)
+        if result.converged and (useless or errors[at] > _USELESS * x[at]):
+            result = Result.TOO_FEW_POINTS
+
         def estimate(value: float, *slopes: Any) -> Estimate:
             return Estimate(value, found.error(*slopes), ErrorKind.STANDARD)
 
         return ERMAsymptotics(
             test_risk=Estimate(
                 risk.value,
-                float(np.hypot(found.error(by_unknowns), risk.error)),
+                risk_error,
                 ErrorKind.STANDARD,
             ),
             train_error=estimate(train, step.train_slope, own),
