@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from attnrisk.learning import asymptotics
+from attnrisk.learning.asymptotics import systematic_share
 from benchmarks import early_stopping, learning_matrix, replica_symmetry
 from benchmarks.page import cut
 
@@ -24,8 +24,7 @@ def test_the_doubt_of_the_theory_covers_its_experiments():
         numbers = {
             name: float(row[name]) for name in row if name.startswith(("test_", "jumps", "repl"))
         }
-        share = asymptotics._JUMPS_ERROR if numbers["jumps"] > asymptotics._MANY_JUMPS else 0.0
-        share = asymptotics._UNSTABLE_ERROR if numbers["replicon"] >= 1.0 else share
+        share = systematic_share(numbers["replicon"], numbers["jumps"])
         away = abs(numbers["test_theory"] - numbers["test_measured"])
         error = np.hypot(numbers["test_error"], numbers["test_spread"])
         assert away < share * numbers["test_theory"] + 2 * error, row["setting"]
