@@ -8,7 +8,7 @@ prediction of `tuned_erm_asymptotics`. `--quick` is the small form for a process
 - `all`: from all sequences, stopped where the exact test risk is least. Like the tuned ridges, it knows the test risk.
 
 `risk` is the exact test risk where the path stopped, `least` the least one along it, `last` that of its end, all from
-the measured overlaps.
+the measured overlaps. `--table` writes the table of docs/learning.md from docs/data.
 """
 
 import argparse
@@ -27,7 +27,9 @@ from attnrisk.learning.erm import risks_at
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.plan import light_plan
 from attnrisk.tasks import AbstractTask
+from benchmarks.page import PAGE, put
 
+DATA, MARK = PAGE.parent / "data" / "early_stopping.csv", "early stopping"
 HELD_OUT = 0.1
 RECORDS, PATIENCE = 150, 25
 START = 0.01  # standard deviation of the entries of the first vectors: without a ridge they stay
@@ -45,14 +47,14 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    "spiked ν = 2, softmax, α = 4": Setting(ar.SpikedSLR(2.0, 3), ar.Softmax(), 4.0, 0.05, 20.0),
+    "spiked ν = 2, softmax, α = 4": Setting(ar.SpikedSLR(2.0, 3), ar.Softmax(), 4.0, 0.05, 22.5),
     "spiked ν = 2, softmax, α = 1.5": Setting(ar.SpikedSLR(2.0, 3), ar.Softmax(), 1.5, 0.03, 9.0),
     "spiked ν = 4, noise 0.5, softmax, α = 2": Setting(
-        ar.SpikedSLR(4.0, 3, noise=0.5), ar.Softmax(), 2.0, 0.03, 12.0
+        ar.SpikedSLR(4.0, 3, noise=0.5), ar.Softmax(), 2.0, 0.03, 13.5
     ),
     "spiked ν = 2, linear, α = 4": Setting(ar.SpikedSLR(2.0, 3), ar.Linear(), 4.0, 0.01, 3.0),
     "max ν = ∞, noise 0.5, softmax, α = 4": Setting(
-        ar.MaxSLR(np.inf, 3, noise=0.5), ar.Softmax(), 4.0, 0.05, 20.0
+        ar.MaxSLR(np.inf, 3, noise=0.5), ar.Softmax(), 4.0, 0.05, 22.5
     ),
 }
 FIELDS = (
@@ -123,16 +125,44 @@ def _predictions(log2_points: int) -> Iterator[tuple[str, str, int, Any]]:
         yield name, "tuned ridges", 0, lambda s=setting: prediction(s, log2_points)
 
 
+def table(path: Path = DATA) -> str:
+    """Means over datasets with their standard errors; a star marks ridges that are not tuned to the end."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+
+    def mean(name: str, kind: str, column: str = "risk") -> str:
+        found = [
+            float(row[column]) for row in rows if (row["setting"], row["kind"]) == (name, kind)
+        ]
+        return f"{np.mean(found):.3f} ± {np.std(found, ddof=1) / np.sqrt(len(found)):.3f}"
+
+    lines = [
+        "| setting | tuned ridges, theory | best time, all data | stopped on 10 % held out | end of the path |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        if row["kind"] == "tuned ridges":
+            name, star = row["setting"], "" if row["result"] == "converged" else "*"
+            tuned = f"{float(row['risk']):.3f} ± {float(row['error']):.3f}{star}"
+            cells = mean(name, "all"), mean(name, "held out"), mean(name, "all", "last")
+            lines.append(f"| {name} | {tuned} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Append lines until all is done or the time is over."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=DATA)
+    parser.add_argument("--table", action="store_true", help="write the table of the page alone")
     parser.add_argument("--quick", action="store_true", help="√(ND) = 600")
     parser.add_argument("--seeds", type=int, default=4, help="datasets of each setting")
     parser.add_argument("--seconds", type=float, default=1e6, help="start nothing after this time")
     parser.add_argument("--log2-points", type=int, default=10)
     parser.add_argument("--only", choices=("theory", "paths", "both"), default="both")
     given = parser.parse_args()
+    if given.table:
+        put(MARK, table())
+        return
     size, begun = QUICK_SIZE if given.quick else SIZE, time.monotonic()
     for name, kind, seed, function in jobs(size, given.seeds, given.log2_points, given.only):
         now = time.monotonic()

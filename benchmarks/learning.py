@@ -33,14 +33,13 @@ def plain(rng: np.random.Generator) -> tuple[float, float]:
 
     Seconds of a run once compiled, and the standard deviation of its test risk between runs.
     """
-    numbers = ALPHA, RIDGE.k, RIDGE.v
     risks, spent = [], []
     for _ in range(_PLAIN_RUNS + 1):
         begun = time.perf_counter()
         x = Problem(TASK, ATTENTION, []).starts(RIDGE)[0].x
         for _ in range(_PLAIN_STEPS):
             problem = Problem(TASK, ATTENTION, _random_points(rng))
-            x = x + _PLAIN_DAMPING * (map_step(problem, x, numbers)[1].target - x)
+            x = x + _PLAIN_DAMPING * (map_step(problem, x, ALPHA, RIDGE)[1].target - x)
         risks.append(float(problem.test_risk(x)[0]))
         spent.append(time.perf_counter() - begun)
     return float(np.median(spent[1:])), float(np.std(risks[1:], ddof=1))
@@ -48,8 +47,24 @@ def plain(rng: np.random.Generator) -> tuple[float, float]:
 
 def _random_points(rng: np.random.Generator) -> list[tuple[Points, ...]]:
     normals = rng.normal(size=(RANDOMISATIONS, 2**_LOG2_PLAIN, 7))
-    shift = np.full((2**_LOG2_PLAIN, 1), float(TASK.shift))
-    return [(Points(1.0, it[:, None, :3], it[:, 3:6], np.abs(it[:, 6]), shift),) for it in normals]
+    shift, none = np.full((2**_LOG2_PLAIN, 1), float(TASK.shift)), np.zeros((2**_LOG2_PLAIN, 0))
+    return [
+        (Points(1.0, it[:, None, :3], it[:, 3:6], np.abs(it[:, 6]), shift, none),) for it in normals
+    ]
+
+
+LENGTHS = (10, 100, 1000)
+_LOG2_LONG = 3
+
+
+def length_cost(length: int) -> float:
+    """Seconds of a sample in one step of the map, every minimum searched for, once compiled: softmax, `ν = 4 log L`."""
+    problem = Problem.of(ar.SpikedSLR(4 * np.log(length), length), ATTENTION, _LOG2_LONG, 0)
+    x = problem.starts(RIDGE)[1].x
+    map_step(problem, x, ALPHA, RIDGE)
+    begun = time.perf_counter()
+    map_step(problem, x, ALPHA, RIDGE)
+    return (time.perf_counter() - begun) / (RANDOMISATIONS * 2**_LOG2_LONG)
 
 
 def tuned_curve() -> float:
@@ -106,7 +121,17 @@ def rows() -> list[Row]:
     share, gained, noise = tuned_over_grid()
     curve = tuned_curve()
     evaluations = tuning_evaluations()
+    costs = {length: length_cost(length) for length in LENGTHS}
     return [
+        *(
+            Row(
+                f"a sample of a step of the fixed point, L = {length}",
+                f"{1e3 * costs[length]:.2f} ms",
+                "" if length == LENGTHS[0] else f"≤ {length // shorter}× of L = {shorter}, + 50 %",
+                length == LENGTHS[0] or costs[length] <= 1.5 * length / shorter * costs[shorter],
+            )
+            for shorter, length in zip((LENGTHS[0], *LENGTHS), LENGTHS, strict=False)
+        ),
         Row(
             f"ERM fixed point, softmax, L = 3, α = 4, to ±{error:.0e}",
             f"{spent:.2f} s",

@@ -7,7 +7,6 @@ long a fixed point takes for each pair.
 import sys
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,12 +14,13 @@ import numpy as np
 
 import attnrisk as ar
 from attnrisk.attention import AbstractAttention
+from attnrisk.learning.heads import check_heads
 from attnrisk.learning.scope import learnable, learner, optimisable
 from attnrisk.simulation.erm import check_padding
 from attnrisk.tasks import AbstractTask
+from benchmarks.page import put
 
-PAGE = Path(__file__).parents[1] / "docs" / "learning.md"
-MARKS = "<!-- matrix -->", "<!-- end of matrix -->"
+MARK = "matrix"
 
 TASKS: dict[str, AbstractTask] = {
     "spiked, L = 3": ar.SpikedSLR(2.0, 3),
@@ -44,8 +44,11 @@ ATTENTIONS: dict[str, AbstractAttention] = {
 
 
 def theory(task: AbstractTask, attention: AbstractAttention) -> None:
-    """Refuse what `erm_asymptotics` and `tuned_erm_asymptotics` refuse."""
-    learnable(task, learner(attention))
+    """Refuse what `erm_asymptotics` and `tuned_erm_asymptotics` refuse, or of features `heads_asymptotics`."""
+    if isinstance(task, ar.FeatureSLR):
+        check_heads(task, attention)
+    else:
+        learnable(task, learner(attention))
 
 
 def experiment(task: AbstractTask, attention: AbstractAttention) -> None:
@@ -90,21 +93,15 @@ def seconds() -> Iterable[str]:
         for name, attention in ATTENTIONS.items():
             begun = time.perf_counter()
             try:
-                ar.erm_asymptotics(task, attention, 4.0, ar.Ridge(1.0, 1.0), log2_points=5)
+                solve = ar.heads_asymptotics if place == "features" else ar.erm_asymptotics
+                solve(task, attention, 4.0, ar.Ridge(1.0, 1.0), log2_points=5)
             except ValueError:
                 continue
             yield f"{place}; {name}: {time.perf_counter() - begun:.1f} s"
 
 
-def write() -> None:
-    """Put the table in its place."""
-    before, rest = PAGE.read_text().split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    PAGE.write_text(f"{before}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{after}")
-
-
 if __name__ == "__main__":
-    write()
+    put(MARK, table())
     if "--seconds" in sys.argv:
         for each in seconds():
             print(each, flush=True)

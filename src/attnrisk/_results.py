@@ -112,6 +112,13 @@ class Result(StrEnum):
     )
     FINISHED = "all steps done"
     STOPPED_EARLY = "stopped early: the loss on the sequences held out no longer falls"
+    TOO_FEW_POINTS = (
+        "not converged: too few points for so many tokens: the errors are as large as the values"
+    )
+    OVERCONFIDENT = (
+        "not converged: the estimates are not as long as their variances say; with many tokens and a small dimension, "
+        "wrong tokens explain the labels"
+    )
     MAX_STEPS = "not converged: the largest number of steps was reached"
     TIME_OVER = "not converged: the last time was reached"
     LEFT_DOMAIN = "not converged: left the range of overlaps that can be integrated"

@@ -1,8 +1,32 @@
-"""The table of what can be learned is what its script writes."""
+"""The tables of docs/learning.md are what their scripts write."""
 
-from benchmarks.learning_matrix import MARKS, PAGE, table
+import csv
+
+import numpy as np
+import pytest
+
+from attnrisk.learning.asymptotics import systematic_share
+from benchmarks import early_stopping, learning_matrix, replica_symmetry
+from benchmarks.page import cut
 
 
-def test_the_table_is_up_to_date():
-    text = PAGE.read_text()
-    assert text.split(MARKS[0])[1].split(MARKS[1])[0].strip() == table()
+@pytest.mark.parametrize("script", [learning_matrix, early_stopping, replica_symmetry])
+def test_the_table_is_up_to_date(script):
+    assert cut(script.MARK)[1] == script.table()
+
+
+def test_the_doubt_of_the_theory_covers_its_experiments():
+    """With what the answers call their systematic error, and two standard errors; without, some are far off."""
+    with replica_symmetry.DATA.open() as file:
+        rows = list(csv.DictReader(file))
+    excess = []
+    for row in rows:
+        numbers = {
+            name: float(row[name]) for name in row if name.startswith(("test_", "jumps", "repl"))
+        }
+        share = systematic_share(numbers["replicon"], numbers["jumps"])
+        away = abs(numbers["test_theory"] - numbers["test_measured"])
+        error = np.hypot(numbers["test_error"], numbers["test_spread"])
+        assert away < share * numbers["test_theory"] + 2 * error, row["setting"]
+        excess.append(away / error)
+    assert max(excess) > 3

@@ -1,5 +1,7 @@
 """Empirical risk minimisation with finite data: reference values, identities, and closed forms."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk._results import ErrorKind, Result, record
+from attnrisk.learning import erm
 from attnrisk.learning.equations import hats
 from attnrisk.learning.erm import LOG2_POINTS, Problem, distinct
 from attnrisk.learning.proximal import Fitted
@@ -227,13 +230,43 @@ def test_samples_that_jump_between_minima_widen_the_error():
     ]
     jacobian = np.array([above - below for above, below in sides]).T / (2.0 * steps)
     whole = best._replace(step=best.step._replace(jacobian=jacobian))
-    found = problem.report(best)
+    found = problem.report(best, problem)
     unit = np.eye(best.x.size)[best.layout.places.values.M[0, 0]]
     smooth, exact = (it.error(unit) for it in (best, whole))
     assert exact > 1.2 * smooth
     assert abs(found.m_v.error / exact - 1) < 0.3
     assert found.jumps > 0.05
     assert "jump" in found.warning
+
+
+def test_more_points_need_no_more_derivatives(monkeypatch):
+    """With those of the first points, the fixed point of all, and nearly its errors."""
+    whole = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, log2_points=8)
+    first = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, log2_points=5)
+    monkeypatch.setattr(erm, "LOG2_SLOPES", 5)
+    ours = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, log2_points=8)
+    assert ours.converged
+    np.testing.assert_allclose(ours.identities, 0.0, atol=1e-6)
+    for name in ("test_risk", "train_error", "m_k", "V_v"):
+        a, b = getattr(ours, name), getattr(whole, name)
+        assert abs(float(a) - float(b)) < 1e-6, name
+        assert abs(float(a.error) / float(b.error) - 1) < 0.1, name
+    assert abs(float(first.test_risk) - float(whole.test_risk)) > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("nu", "alpha"), [(2.0, 4.0), (4.0, 2.0)])
+def test_a_standard_error_of_one_in_ten_thousand(nu, alpha):
+    """In 40 s of processor time, 20 s on two cores; two seeds agree."""
+    begun = time.process_time()
+    found = [
+        ar.erm_asymptotics(ar.SpikedSLR(nu, 3), ar.Softmax(), alpha, ONE, seed, log2_points=13)
+        for seed in range(2)
+    ]
+    assert (time.process_time() - begun) / 2 < 40
+    one, two = (it.test_risk for it in found)
+    assert max(one.error, two.error) < 1e-4
+    assert abs(float(one) - float(two)) < 4 * np.hypot(one.error, two.error)
 
 
 @pytest.mark.slow

@@ -186,3 +186,52 @@ def test_experiments_approach_the_fixed_point(alpha, ridge):
         assert abs(errors.mean() - float(theory.train_error)) < tolerance
         apart = np.mean([ar.head_separation(fit.overlaps) for fit in fits])
         assert abs(apart - ar.head_separation(theory.overlaps)) < 0.3
+
+
+def test_one_head_learns_its_bias_as_elsewhere():
+    """On a task that both functions cover, and on features, where a fixed bias has another objective."""
+    task, attention, ridge = (
+        ar.SpikedSLR(2.0, 3),
+        ar.get_attention("softplus", "free"),
+        ar.Ridge(0.3, 0.3, 0.05),
+    )
+    ours, known = (
+        solve(task, attention, 4.0, ridge, log2_points=5)
+        for solve in (ar.heads_asymptotics, ar.erm_asymptotics)
+    )
+    assert float(ours.bias) == pytest.approx(float(known.bias), abs=1e-6)
+    assert float(ours.test_risk) == pytest.approx(float(known.test_risk), abs=1e-5)
+    free, fixed = (
+        ar.heads_asymptotics(TASK, each, 4.0, ridge, log2_points=5)
+        for each in (attention, ar.Softplus())
+    )
+    assert free.converged
+    assert float(free.objective) < float(fixed.objective) - 1e-3
+
+
+@pytest.mark.slow
+def test_three_heads_against_experiments():
+    """L-BFGS at two dimensions: all heads on one direction between three features. Another ridge is rejected."""
+    task, attention = ar.FeatureSLR(ar.one_of([9.0, 6.0, 4.0]), 3), ar.Heads(ar.Softmax(), 3)
+    theory, other = (
+        ar.heads_asymptotics(task, attention, 8.0, ar.Ridge(r, 1.0), log2_points=5)
+        for r in (0.5, 1.5)
+    )
+    assert theory.converged
+    for dim in (150, 300):
+        fits = [
+            ar.fit_erm(
+                ar.sample(task, jax.random.key(seed), 8 * dim, dim),
+                attention,
+                ar.Ridge(0.5, 1.0),
+                jax.random.key(seed + 100),
+            )
+            for seed in range(12)
+        ]
+        for name, offset in (("train_error", 1.0 / dim), ("test_risk", 3.0 / dim)):
+            found = np.array([float(getattr(fit, name)) for fit in fits])
+            tolerance = 3 * found.std(ddof=1) / np.sqrt(len(fits)) + offset + 0.01
+            assert abs(found.mean() - float(getattr(theory, name))) < tolerance, name
+        assert abs(found.mean() - float(other.test_risk)) > tolerance
+        assert np.mean([ar.head_separation(fit.overlaps) for fit in fits]) < 0.05
+        assert ar.head_separation(theory.overlaps) < 0.05

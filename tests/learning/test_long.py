@@ -117,3 +117,13 @@ def test_long_sequences(length):
     best = ar.optimal_asymptotics(task, 8.0)
     assert best.converged
     assert float(best.risk) < float(found.test_risk)
+
+
+def test_errors_as_large_as_the_values_are_no_answer():
+    """Erf with many tokens and few points: `V_v` has a noise that grows with the tokens; of few it is known."""
+    few = ar.erm_asymptotics(ar.SpikedSLR(6.0, 3), ar.Erf(), 8.0, ar.Ridge(0.3, 1.0), log2_points=5)
+    assert few.converged
+    many = ar.SpikedSLR(4 * np.log(60), 60)
+    found = ar.erm_asymptotics(many, ar.Erf(), 32.0, ar.Ridge(0.3, 1.0), log2_points=4)
+    assert found.result is ar.Result.TOO_FEW_POINTS
+    assert found.V_v.error > 0.5 * found.V_v.value

@@ -57,6 +57,7 @@ class MapStep(NamedTuple):
     train: Float[np.ndarray, " r"]
     train_slope: Float[np.ndarray, " n"]
     hats: Unknowns
+    pace: Float[np.ndarray, " B"]  # of a step of the biases
 
 
 class Averages(NamedTuple):
@@ -116,14 +117,15 @@ def map_step(
     ridge: Ridge,
     last: Displacements | None = None,
     anew: bool = True,
+    known: MapStep | None = None,
 ) -> tuple[Displacements, MapStep]:
     """The displacements of all samples, and the step of the map from them.
 
     All minima are searched for `anew`, or followed from the `last`. Derivatives are differences, in which the minima
-    move to first order.
+    move to first order; or those of a step that is `known` already, from nearby.
     """
     ridges = np.array([float(ridge.k), float(ridge.v)])
-    nearby = probes(averages.layout, x)
+    nearby = probes(averages.layout, x) if known is None else x[None]
     unknowns = averages.layout.unpack(nearby)
     found = per_randomisation(averages, last, partial(_hats_of, averages, unknowns, anew))
     total: Hats = jax.tree.map(lambda *each: np.stack(each), *(hats for _, hats in found))
@@ -132,12 +134,18 @@ def map_step(
 
     pooled = jax.tree.map(lambda each: np.mean(each, 0), total)
     here = jax.tree.map(lambda each: each[0], pooled)
-    steps = np.diag(nearby[1:] - x)
-    bias, place = unknowns.bias, averages.layout.places.bias
-    pull = alpha * pooled.unknowns.bias - float(ridge.b) * bias  # minus the slope of the objective
-    bend = -np.diag((pull[1 + place] - pull[0]) / steps[place, None])
-    # A step of the bias shorter than Newton's, and at most as long as that of a score.
-    pace = 1.0 / (1.0 / np.diag(unknowns.keys.V[0])[: bias.shape[-1]] + np.maximum(bend, 0.0))
+    bias, steps = unknowns.bias, np.diag(nearby[1:] - x)
+    if known is None:
+        place = averages.layout.places.bias
+        pull = (
+            alpha * pooled.unknowns.bias - float(ridge.b) * bias
+        )  # minus the slope of the objective
+        bend = -np.diag((pull[1 + place] - pull[0]) / steps[place, None])
+        # A step of the bias shorter than Newton's, and at most as long as that of a score.
+        stiff = 1.0 / np.diag(unknowns.keys.V[0])[: bias.shape[-1]]
+        pace = 1.0 / (stiff + np.maximum(bend, 0.0))
+    else:
+        pace = known.pace
 
     def target(hats: Hats, bias: Any, ridges: Any) -> Float[np.ndarray, "*batch n"]:
         moved = updated(jax.tree.map(lambda hat: alpha * hat, hats.unknowns), ridges)
@@ -145,17 +153,23 @@ def map_step(
         return pack(moved._replace(bias=ahead))
 
     targets = target(pooled, bias, ridges)
+    here_alone = {
+        "target": targets[0],
+        "replicates": target(jax.tree.map(lambda each: each[:, 0], total), bias[0], ridges),
+        "train": total.train[:, 0],
+        "hats": here.unknowns,
+    }
+    displacements = [displaced for displaced, _ in found]
+    if known is not None:
+        return displacements, known._replace(**here_alone)
     by_ridge = [target(here, bias[0], ridges + 1e-30j * unit).imag / 1e-30 for unit in np.eye(2)]
-    step = MapStep(
-        target=targets[0],
+    return displacements, MapStep(
+        **here_alone,
         jacobian=((targets[1:] - targets[0]) / steps[:, None]).T,
         by_ridge=np.stack(by_ridge, 1),
-        replicates=target(jax.tree.map(lambda each: each[:, 0], total), bias[0], ridges),
-        train=total.train[:, 0],
         train_slope=(pooled.train[1:] - pooled.train[0]) / steps,
-        hats=here.unknowns,
+        pace=pace,
     )
-    return [displaced for displaced, _ in found], step
 
 
 def probes(layout: Layout, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m n"]:

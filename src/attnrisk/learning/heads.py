@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from .._check import Refusal, of_type, real, refuse, whole
+from .._check import Refusal, of_type, refuse, whole
 from .._results import ErrorKind, Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
@@ -20,9 +20,17 @@ from ..population.overlaps import Overlaps
 from ..tasks import AbstractTask, FeatureSLR, SpikedSLR
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import probes
-from .erm import LOG2_POINTS, RANDOMISATIONS, FixedPointSolution, Problem, Start, risks_at
+from .erm import (
+    LOG2_POINTS,
+    LOG2_SLOPES,
+    RANDOMISATIONS,
+    FixedPointSolution,
+    Problem,
+    Start,
+    risks_at,
+)
 from .samples import draw
-from .scope import MOST_DATA, RIDGES, check_noise, check_seed, learner
+from .scope import check_alpha, check_noise, check_ridge, check_seed, learner
 from .unknowns import Order, Unknowns, pack
 
 MOST_HEADS, LONGEST = 3, 10
@@ -45,7 +53,7 @@ def heads_asymptotics(
 
     Args:
         task: A `FeatureSLR` or `SpikedSLR` (spread 1), with up to 10 tokens.
-        attention: An attention with up to three heads.
+        attention: An attention with up to three heads. A free bias of one head is learned, those of several are fixed.
         alpha: Number of samples per dimension, `α = N/D`.
         ridge: Ridge penalties; `k` applies to every key.
         seed: Seed of the Sobol points.
@@ -54,18 +62,28 @@ def heads_asymptotics(
     Returns:
         An `ERMAsymptotics`: the fixed point of lowest objective, with the others as `rivals`.
     """
-    alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
-    of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
-    for name, given in (("ridge_k", ridge.k), ("ridge_v", ridge.v)):
-        real(name, given, minimum=RIDGES[0], maximum=RIDGES[1])
+    alpha, ridge = check_alpha(alpha), check_ridge(ridge)
     problem = HeadsProblem.of(task, attention, log2_points, seed)
     try:
-        best, *others = map(problem.report, _distinct(problem.find_all(alpha, ridge)))
+        first = problem.first_points(log2_points - LOG2_SLOPES)
+        found = _distinct(first.find_all(alpha, ridge))
+        best, *others = (first.report(it, problem) for it in found)
     except FloatingPointError:
         raise Refusal(
             "alpha, features, noise or ridges so extreme are not allowed: the equations overflow"
         ) from None
     return replace(best, rivals=tuple(others))
+
+
+def check_heads(task: AbstractTask, attention: AbstractAttention) -> None:
+    """Refuse what the equations of several heads do not cover."""
+    if not isinstance(task, FeatureSLR | SpikedSLR) or task.spread != 1.0:
+        given = task.name if isinstance(task, AbstractTask) else repr(task)
+        raise refuse("task", given, "features or spiked (of spread 1) where heads are learned")
+    if int(task.length.longest) > LONGEST:
+        raise refuse("length", str(task.length), f"at most {LONGEST} where heads are learned")
+    if not 1 <= learner(attention).keys <= MOST_HEADS:
+        raise refuse("heads", attention.keys, f"at most {MOST_HEADS} where they are learned")
 
 
 def head_separation(overlaps: Overlaps) -> float:
@@ -102,19 +120,13 @@ class HeadsProblem(Problem):
     @classmethod
     def of(
         cls, task: AbstractTask, attention: AbstractAttention, log2_points: int, seed: int
-    ) -> "HeadsProblem":
-        if not isinstance(task, FeatureSLR | SpikedSLR) or task.spread != 1.0:
-            given = task.name if isinstance(task, AbstractTask) else repr(task)
-            raise refuse("task", given, "features or spiked (of spread 1) where heads are learned")
-        if int(task.length.longest) > LONGEST:
-            raise refuse("length", str(task.length), f"at most {LONGEST} where heads are learned")
-        if not 1 <= learner(attention).keys <= MOST_HEADS:
-            raise refuse("heads", attention.keys, f"at most {MOST_HEADS} where they are learned")
+    ) -> Problem:
+        check_heads(task, attention)
         log2_points = whole("log2_points", log2_points, 1, 24)
         points = draw(
             check_noise(task), attention.keys, log2_points, RANDOMISATIONS, check_seed(seed)
         )
-        return cls(task, attention, points)
+        return cls.with_free_bias(task, attention, points)
 
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
         """Also heads that are copies, without a feature."""
@@ -134,23 +146,23 @@ class HeadsProblem(Problem):
         if not has_exact_heads(task, self.attention):
             return super().test_risk(x)
         keys = self.layout.unpack(x).keys
-        longest, biases = float(np.sqrt(np.max(keys.Q))), np.ravel(self.attention.bias)
+        nearby = probes(self.layout, x)
+        biases = np.stack([np.asarray(self.with_bias(each).bias, float) for each in nearby])
+        longest = float(np.sqrt(np.max(keys.Q)))
         strength = float(task.strength)
         deviation = longest * np.hypot(1.0, strength)
         within = HeadRange(
             deviation, longest * strength, float(np.min(biases)), float(np.max(biases))
         )
-        nearby = probes(self.layout, x)
         matrices = [self.layout.unpack(each).matrices() for each in nearby]
         M, Q, _ = (np.stack(each) for each in zip(*matrices, strict=True))
         fine, rough = (
             heads_engine(task, self.attention, within, each)
             for each in (_FINENESS, 0.7 * _FINENESS)
         )
-        given = np.broadcast_to(self.attention.bias, (len(M), *np.shape(self.attention.bias)))
-        values = np.asarray(risks_at(as_arrays((task, self.attention, fine)), M, Q, given))
+        values = np.asarray(risks_at(as_arrays((task, self.attention, fine)), M, Q, biases))
         arrays = as_arrays((task, self.attention, rough))
-        other = float(risks_at(arrays, M[:1], Q[:1], given[:1])[0])
+        other = float(risks_at(arrays, M[:1], Q[:1], biases[:1])[0])
         slope = (values[1:] - values[0]) / np.diag(nearby[1:] - x)
         error = abs(float(values[0]) - other)
         return Estimate(float(values[0]), error, ErrorKind.STANDARD), slope

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import of_type, refuse, shown, whole
+from .._check import of_type, real, refuse, shown, whole
 from ..attention import AbstractAttention
 from ..tasks import (
     AbstractPlanted,
@@ -15,6 +15,7 @@ from ..tasks import (
     AbstractTask,
     AbstractWeighted,
 )
+from .asymptotics import Ridge
 from .proximal import has_sums
 
 # Beyond these a minimum is not told from rounding, or lies at longer keys than can be integrated.
@@ -84,6 +85,19 @@ def check_noise(task: Any) -> Any:
     if task.noise > LOUDEST:
         raise refuse("noise", f"{task.noise:g}", f"at most {LOUDEST:g} where v is learned")
     return task
+
+
+def check_alpha(alpha: float) -> float:
+    """A number of sequences per dimension."""
+    return float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
+
+
+def check_ridge(ridge: Ridge) -> Ridge:
+    """Ridges with which a minimum is told from rounding."""
+    of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
+    for name, given in (("ridge_k", ridge.k), ("ridge_v", ridge.v)):
+        real(name, given, minimum=RIDGES[0], maximum=RIDGES[1])
+    return ridge
 
 
 def check_seed(seed: int) -> int:

@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
-from .._check import of_type, real, whole
+from .._check import of_type, whole
 from .._results import Result
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import LOG2_POINTS, Problem, Start, distinct, erm_asymptotics
-from .scope import MOST_DATA, learns_bias
+from .scope import check_alpha, learns_bias
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
@@ -42,8 +42,8 @@ def tuned_erm_asymptotics(
     one, on a subset of the points. The last one is searched from all initialisations, on all points.
 
     Args:
-        task: `SpikedSLR` with spread 1, or `MaxSLR`, with up to 32 tokens.
-        attention: The attention; its bias is fixed.
+        task: As in `erm_asymptotics`.
+        attention: The attention; a free bias is learned, without a ridge penalty.
         alpha: Number of sequences per dimension, `α = N/D > 0`.
         seed: Seed of the Sobol points.
         log2_points: As in `erm_asymptotics`.
@@ -57,10 +57,11 @@ def tuned_erm_asymptotics(
         >>> print(f"{found.test_risk:.2f}")
         0.54
     """
-    alpha = float(real("alpha", alpha, above=0.0, maximum=MOST_DATA))
+    alpha = check_alpha(alpha)
     log2_points = whole("log2_points", log2_points, 1, 24)
     problem = Problem.of(task, attention, log2_points, seed)
-    descent = Descent(problem.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)
+    part = problem.first_points(log2_points - _LOG2_FEW)
+    descent = Descent(part.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)
     first = first_ridge(task, attention) if start is None else start
     of_type("start", first, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     best = descent.run(np.log([float(first.k), float(first.v)]))

@@ -10,6 +10,9 @@ At large `D` its overlaps follow `state_evolution`. Hence three choices:
 - Relevant tokens have a mean along `k*`. It multiplies the share of `k*` in `v̂`, of order `1/√D`, by about
   `−q_v(ν−1)` a step, which soon is no longer small. Hence the step of `v̂` along `k̂` is divided by the curvature met
   there. This moves neither the fixed point nor the limit of large `D`.
+- So is the step of `k̂` along itself on selected tasks. At large `ν` the locations depend on the direction of `k` alone,
+  and its length is known from the prior only: with the precision `1 + q̂_k` of other directions, an error of order
+  `1/√D` in the length would take some `1 + q̂_k` steps to fade. In the limit a step is orthogonal to the estimate.
 """
 
 from typing import Any, NamedTuple
@@ -59,13 +62,16 @@ class Advance(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Over all sequences: `xᵀf`, `Σf²` for both directions, `Σw²`, `Σ w (y−ω_z)²/(Δ²+V_v) − 1` and `Σ(x k̂)² f_v²`."""
+    """Over all sequences: `xᵀf`, `Σf²` for both directions, `Σw²`, `Σ w (y−ω_z)²/(Δ²+V_v) − 1`, and what `k̂` grips.
+
+    The latter are `(Σ_ℓ ω_χ f_k)²` and `Σ_ℓ (x k̂)² f_v²`.
+    """
 
     messages: Float[Array, "2 D"]
     signals: Float[Array, "2"]
     certainty: Float[Array, ""]
     excess: Float[Array, ""]
-    leverage: Float[Array, ""]
+    leverage: Float[Array, "2"]
 
 
 @eqx.filter_jit
@@ -85,7 +91,7 @@ def advance(
         scores, added = _gather(location, label_variance, fields, fields - reaction, block)
         return jax.tree.map(jnp.add, sums, added), scores
 
-    zero = Sums(jnp.zeros_like(old.vectors), jnp.zeros(2), *3 * (jnp.zeros(()),))
+    zero = Sums(jnp.zeros_like(old.vectors), jnp.zeros(2), *2 * (jnp.zeros(()),), jnp.zeros(2))
     sums, scores = data.scan(at_block, zero, old.reactions)
     # `q̂_k` and `q̂_v`, as `evidence` has them.
     surplus = sums.certainty / (alpha * data.dim) * sums.excess / label_variance
@@ -94,7 +100,7 @@ def advance(
     normalisation = alpha * location.precision[0, 0]
     pulls = responses - jnp.stack([normalisation, jnp.zeros(())])
     vectors = variances[:, None] * (sums.messages + pulls[:, None] * old.vectors)
-    vectors = vectors.at[1].add(_shortening(old.vectors, vectors[1], responses[1], sums))
+    vectors = vectors + _along_key(old.vectors, vectors, responses, sums, normalisation)
     new = Messages(vectors, variances, tuple(variances * each for each in scores))
     damping = _damping(state, vectors - old.vectors, least_damping)
     kept = jax.tree.map(lambda a, b: damping * a + (1.0 - damping) * b, old, new)
@@ -137,25 +143,39 @@ def _gather(
         jnp.sum(scores**2, (0, 1)),
         jnp.sum(posterior**2),
         jnp.sum(posterior * misfit) - jnp.sum(there),
-        jnp.sum((fields[..., 0] * score_v) ** 2),
+        jnp.stack(
+            [
+                jnp.sum(jnp.sum(cavity[..., 0] * scores[..., 0], 1) ** 2),
+                jnp.sum((fields[..., 0] * score_v) ** 2),
+            ]
+        ),
     )
     return scores, added
 
 
-def _shortening(
-    old: Float[Array, "2 D"], new: Float[Array, " D"], response: Array, sums: Sums
-) -> Float[Array, " D"]:
-    """What to add to `v̂`, so that along `k̂` its step is that of a precision `1 + q̂_v E[ξ²]` in place of `1 + q̂_v`.
+def _along_key(
+    old: Float[Array, "2 D"],
+    new: Float[Array, "2 D"],
+    responses: Float[Array, "2"],
+    sums: Sums,
+    normalisation: Array,
+) -> Float[Array, "2 D"]:
+    """What to add to the estimates, so that along `k̂` their steps are those of the precision met there.
 
-    `ξ` is the field of the unit vector along `k̂`, weighted by `f_v²`.
+    That is one plus the mean square of the scores along `k̂`, in place of `1 + q̂`. Of a planted task, whose scores of
+    `k` have a mean, only `v̂` is treated so.
     """
     square = jnp.sum(old[0] ** 2)
     known = (square > 0) & (sums.signals[1] > 0)
     square = jnp.where(known, square, 1.0)
-    spread = jnp.where(known, sums.leverage / jnp.where(known, sums.signals[1], 1.0), 0.0)
-    response = jnp.maximum(response, 0.0)
-    gain = (1.0 + response) / (1.0 + response * spread * old.shape[1] / square)
-    return jnp.where(known, gain - 1.0, 0.0) * old[0] * (old[0] @ (new - old[1])) / square
+    responses = jnp.maximum(responses, 0.0)
+    met = sums.leverage / square
+    signal = jnp.where(known, sums.signals[1], 1.0)
+    met = met.at[1].set(responses[1] * sums.leverage[1] / signal * old.shape[1] / square)
+    gains = (1.0 + responses) / (1.0 + met)
+    gains = gains.at[0].set(jnp.where(normalisation == 0.0, gains[0], 1.0))
+    along = (new - old) @ old[0] / square
+    return jnp.where(known, gains - 1.0, 0.0)[:, None] * along[:, None] * old[0]
 
 
 def place_of(teacher: Float[Array, "2 D"], messages: Messages) -> Float[Array, "4"]:
