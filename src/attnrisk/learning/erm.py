@@ -46,8 +46,8 @@ _ROUNDING = 1e-13  # a singular value of the matrix of a Newton step, relative, 
 _VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
 _WIDE, _NARROWEST = 2.0, 0.02
-# Errors of the test risk, relative to that of no prediction, and of `V_v`, with which an answer says nothing. The sum
-# over tokens in `V̂_v` has a noise that grows with their number, most where weights are not divided by their sum.
+# An error of the test risk, relative to the risk of no prediction, with which an answer says nothing: the sum over
+# tokens in `V̂_v` has a noise that grows with their number, most where weights are not divided by their sum.
 _USELESS = 0.5
 
 
@@ -304,9 +304,7 @@ class Problem(Averages):
                 result = Result.BECOMES_SOFTMAX
 
         risk_error = float(np.hypot(found.error(by_unknowns), risk.error))
-        at = self.layout.places.values.V[0, 0]
-        useless = risk_error > _USELESS * float(self.task.label_variance)
-        if result.converged and (useless or errors[at] > _USELESS * x[at]):
+        if result.converged and risk_error > _USELESS * float(self.task.label_variance):
             result = Result.TOO_FEW_POINTS
 
         def estimate(value: float, *slopes: Any) -> Estimate:
