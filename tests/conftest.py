@@ -19,8 +19,8 @@ import attnrisk  # noqa: F401 -- switches double precision on
 def pytest_runtest_protocol(item):
     """Under `make test` compile with few optimisations, which takes a quarter of the time.
 
-    Tests marked `optimised` run for longer than they compile, and are compiled as users' programs are. So are all tests
-    in `make test-all`.
+    Tests marked `optimised` run for longer than they compile, and are compiled with the usual optimisations of LLVM.
+    `make test-all` leaves all settings of the compiler as users have them.
     """
     fast = jax.config.read("jax_disable_most_optimizations")
     optimised = item.get_closest_marker("optimised") is not None

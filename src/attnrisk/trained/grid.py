@@ -41,7 +41,7 @@ _LONG_RECALL: Model = {
     **{"learning_rates": _RATES, "seeds": _SEEDS},
 }
 _LONG_RECALL_WIDTHS = (16, 32)
-_LONG_TRAINING_ATTENTIONS = ("relu", "relu2", "taylor-2", "linear")
+_LONG_TRAINING_ATTENTIONS = ("relu", "relu2", "taylor-2")
 
 
 def figure1_models(quick: bool) -> list[Model]:
