@@ -79,10 +79,8 @@ def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
     limit = softmax_limit(task, attention, softmax)
     if limit is not None and is_optimal:
         return limit
-    power = None if attention.constant > 0 else power_limit(attention)
-    stretched = None
-    if power is not None and math.isfinite(power.log_ratio):
-        stretched = power_minimum(task, attention, power)
+    power = two_sided_power(attention)
+    stretched = None if power is None else power_minimum(task, attention, power)
     (searched,) = search_minima([task], attention, seed, nearest=stretched is not None)
     candidates = [each for each in (limit, stretched, searched) if each is not None]
     lowest = min(candidates, key=lambda found: float(found.risk))
@@ -106,12 +104,12 @@ def softmax_limit(
     m_vv, reach = float(softmax.overlaps.m_vv), float(task.relevant_field) + _FARTHEST
     fields = np.linspace(-reach, reach, 65)
     biases = [sign * (abs(length) * reach + size) for size in _BEYOND for sign in (-1.0, 1.0)]
-    slopes = np.asarray(_slopes(attention, np.array(biases)))
+    steepness = np.asarray(slopes(attention, np.array(biases)))
     reference = None
-    for bias, slope in zip(biases, slopes.tolist(), strict=True):
+    for bias, slope in zip(biases, steepness.tolist(), strict=True):
         if not (math.isfinite(slope) and abs(slope) > 1.0 / LARGEST):
             continue
-        values = np.asarray(_log_phi(attention, bias + length / slope * fields))
+        values = np.asarray(log_phi(attention, bias + length / slope * fields))
         line = values[fields.size // 2] + length * fields
         if not np.max(np.abs(values - line)) < _STRAIGHT:
             continue
@@ -124,13 +122,19 @@ def softmax_limit(
 
 
 @eqx.filter_jit
-def _log_phi(attention: Any, argument: Any) -> Any:
+def log_phi(attention: Any, argument: Any) -> Any:
     return attention.log_phi(argument)
 
 
 @eqx.filter_jit
-def _slopes(attention: Any, arguments: Any) -> Any:
+def slopes(attention: Any, arguments: Any) -> Any:
     return jax.vmap(jax.grad(attention.log_phi))(arguments)
+
+
+def two_sided_power(attention: Any) -> PowerKernel | None:
+    """The power that a kernel becomes as `k` and the bias grow together; `None` if it is none, or one-sided."""
+    power = None if attention.constant > 0 else power_limit(attention)
+    return power if power is not None and math.isfinite(power.log_ratio) else None
 
 
 def power_minimum(

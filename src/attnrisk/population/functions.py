@@ -1,9 +1,9 @@
 """An attention as functions of NumPy's arrays, for what is not worth compiling as a whole."""
 
-from functools import cache
+from functools import partial
 from typing import Any, NamedTuple
 
-import jax
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,7 +17,7 @@ class Functions(NamedTuple):
 
     attention: Any
     call: Any
-    length: float
+    length: np.ndarray
     bias: float
 
     @property
@@ -53,19 +53,15 @@ class Functions(NamedTuple):
 def in_numpy(attention: Any, length: float = 1.0) -> Functions:
     """An attention at its bias, among `length` tokens if it knows their number."""
     known, _ = attention.at_length(length)
-    return Functions(known, _call(attention.with_bias(0.0)), length, float(known.bias))
+    call = partial(_call, attention.with_bias(0.0))
+    return Functions(known, call, np.asarray(length), float(known.bias))
 
 
-@cache
-def _call(attention: Any) -> Any:
+@eqx.filter_jit
+def _call(attention: Any, argument: Any, length: Any) -> Any:
     """What an attention makes of a block of scores among so many tokens, as two rows."""
-
-    @jax.jit
-    def call(argument: Any, length: Any) -> Any:
-        known, _ = attention.at_length(length)
-        if known.family != "kernel":
-            return jnp.stack([known.weight(argument)] * 2)
-        found = known.log_phi(argument), known.share(argument)
-        return jnp.stack([jnp.broadcast_to(each, argument.shape) for each in found])
-
-    return call
+    known, _ = attention.at_length(length)
+    if known.family != "kernel":
+        return jnp.stack([known.weight(argument)] * 2)
+    found = known.log_phi(argument), known.share(argument)
+    return jnp.stack([jnp.broadcast_to(each, argument.shape) for each in found])

@@ -2,8 +2,8 @@
 
 To compile the search of `search.py` for a new attention takes seconds, a risk of an analytic one milliseconds. Here the
 same integrals are sums of NumPy: a coarse rule for the search, and at the minimum the two rules of `search.py`, whose
-difference is the error. What that does not settle is left to `population_minima`: kinks of a kernel, limits, and errors
-above `ACCURACY`.
+difference is the error. What that does not settle is left to `population_minima`: kinks of a kernel, flat valleys, and
+errors above `1e-7` of a minimum or `1e-6` of a limit.
 """
 
 import math
@@ -17,10 +17,18 @@ from scipy.optimize import minimize, minimize_scalar
 from .._check import LARGEST
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
-from ..attention.kernel import power_limit
+from ..attention.kernel import PowerKernel
 from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractPlanted, AbstractTask
-from .bias import homogeneous_minimum, power_minimum, softmax_limit, threshold_angles
+from .bias import (
+    homogeneous_minimum,
+    log_phi,
+    power_minimum,
+    slopes,
+    softmax_limit,
+    threshold_angles,
+    two_sided_power,
+)
 from .engines import AbstractEngine, Correlations, each_length
 from .engines.base import Range
 from .functions import in_numpy
@@ -38,12 +46,20 @@ _NARROW, _SIMPLEX = (
     1e-6,
     1e-4,
 )  # of a length by Brent's method, and of a length and a bias by a simplex
+_MOST_SIMPLEX_STEPS = 400
+_ROUGH, _FARTHEST_SCALE = 1e-5, 3.0  # of the logarithm of a length, a long step from a minimum
+_UNSEEN = 1e-9  # share of what is explained by which such a step may be better unnoticed
+_MOST_SCANNED = 1e6  # terms of a sum up to which lengths and biases are scanned
+_SAME_POWER = 1e-9  # difference of log φ from a power, up to which it is one
 _STEPS = 2e-4, 2e-3  # of differences in the length and in the bias
 _MOST_NEWTON_STEPS, _FARTHEST_STEP = 6, 500.0  # the latter in those of differences
 
 
 def uncompiled_minima(tasks: Sequence[AbstractTask], attention: AbstractAttention) -> list[Minimum]:
-    """Lowest population risk of an attention on several tasks, as `population_minima`, with errors up to `ACCURACY`."""
+    """Lowest population risk of an attention on several tasks, as `population_minima`.
+
+    Errors are up to `1e-7` where the risk is attained, and `1e-6` where it is a limit.
+    """
     if attention.free_bias and attention.bias_is_void:
         attention = attention.with_bias(0.0).with_free_bias(False)
     found = [_minimum(task, attention) for task in tasks]
@@ -73,11 +89,31 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
     limit = softmax_limit(task, attention, softmax_minimum(task), _risk)
     if limit is not None:
         return limit
-    power = None if attention.constant > 0 else power_limit(attention)
-    stretched = None
-    if power is not None and math.isfinite(power.log_ratio):
-        stretched = power_minimum(task, attention, power, _risk, _homogeneous_minimum)
-    return _searched(sums, stretched)
+    engine: Any = sums.coarse
+    if engine.rule.x.size * engine.rule.nodes > _MOST_SCANNED:
+        return None
+    power = two_sided_power(attention)
+    if power is None:
+        return _searched(sums)
+    shift = _shift_to_power(attention, power)
+    if shift is not None:
+        found = _homogeneous_minimum(task, power.with_free_bias())
+        return Minimum(found.risk, found.overlaps, attention.with_bias(found.bias - shift))
+    return _searched(sums, power_minimum(task, attention, power, _risk, _homogeneous_minimum))
+
+
+def _shift_to_power(attention: Any, power: PowerKernel) -> float | None:
+    """What to add to scores to make a kernel the power that it becomes; `None` if it only tends to that.
+
+    All stretched copies of its best `k` and bias are then as good, and a search over both has no single minimum.
+    """
+    slope = float(slopes(attention, np.zeros(1))[0])
+    if not 1.0 / LARGEST < abs(slope) < LARGEST:
+        return None
+    shift, sizes = power.exponent / slope, np.geomspace(0.01, 100.0, 33)
+    arguments = np.concatenate([-sizes, sizes])
+    difference = log_phi(attention, arguments - shift) - log_phi(power, arguments)
+    return shift if np.ptp(np.asarray(difference)) < _SAME_POWER else None
 
 
 class _Sums:
@@ -114,6 +150,11 @@ class _Sums:
         a, b = self.profile(engine, m_kk, bias)
         sound = 0 < abs(a) < math.sqrt(LARGEST) * b and math.isfinite(b)
         return math.log(b) - 2.0 * math.log(abs(a)) if sound else math.inf
+
+    def risk(self, at: Sequence[float]) -> float:
+        """By the fine rule."""
+        engine = self.problem.engines[0 if self.problem.light else 1]
+        return float(self.task.label_variance) - math.exp(-self.loss(engine, at))
 
 
 def _risk(task: AbstractTask, attention: Any, overlaps: Overlaps) -> float:
@@ -160,46 +201,75 @@ def _homogeneous_minimum(task: AbstractTask, power: Any) -> Minimum:
 def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
     """A scan of lengths and biases, a descent by the coarse rule, and Newton's method by the fine one.
 
-    Where the risk is falling at the longest `k`, the `limit` if that is known, and else a scan of longer ones.
+    Where the risk is falling at the longest `k`, the `limit` if that is lower, and else a scan of longer ones.
     """
     lengths, biases = sums.problem.lengths, sums.problem.biases
-    free = sums.attention.free_bias
     places = [
-        (m_kk, bias)[: 1 + free] for m_kk, row in zip(lengths, biases, strict=True) for bias in row
+        (m_kk, bias)[: 1 + sums.attention.free_bias]
+        for m_kk, row in zip(lengths, biases, strict=True)
+        for bias in row
     ]
-    loss = partial(sums.loss, sums.coarse)
-    losses = np.array([loss(at) for at in places])
+    losses = np.array([sums.loss(sums.coarse, at) for at in places]).reshape(biases.shape)
     if not np.isfinite(losses.min()):
         return None
-    variance = float(sums.task.label_variance)
-    if limit is not None and float(limit.risk) <= variance - math.exp(-losses.min()):
-        return limit
-    lowest = losses.reshape(biases.shape).min(1)
-    inner = np.abs(lengths) < 0.99 * np.abs(lengths).max()
-    if lowest.min() < lowest[inner].min() - FLAT:
-        search, reach = sums.search, sums.search.plan.reach
-        if not (isinstance(sums.task, AbstractPlanted) and sums.problem.light):
-            return None
-        search.sign, search.shorter = float(np.sign(lengths[lowest.argmin()])), reach
-        engine: Any = sums.problem.engines[0]
-        if reach > _LONGEST / 2 or engine.rule.x.size * engine.rule.nodes > _MOST_TERMS:
-            return None if free else _limit(sums)
-        search.stage, search.reach = 1, 2.0 * reach
-        sums.plan_stage()
-        return _searched(sums, limit)
-    best = int(np.argmin(losses))
-    row = max(1, min(best // biases.shape[1], lengths.size - 2))
-    if free:
-        across = abs(biases[row, 0] - biases[row, 1])
-        start = np.array(places[best])
-        simplex = start + np.array([[0.0, 0.0], [0.1 * (0.1 + abs(start[0])), 0.0], [0.0, across]])
-        options = {"initial_simplex": simplex, "xatol": _SIMPLEX, "fatol": 1e-10}
-        return _settled(sums, minimize(loss, start, method="Nelder-Mead", options=options).x)
-    bounds, options = (lengths[row - 1], lengths[row + 1]), {"xatol": _NARROW}
-    found = minimize_scalar(
-        lambda m_kk: loss((m_kk,)), bounds=bounds, method="bounded", options=options
+    inner = np.abs(lengths) < 0.99 * sums.search.plan.reach
+    falling = losses.min() < losses[inner].min() - FLAT
+    if falling and (limit is None or sums.risk(places[int(losses.argmin())]) < float(limit.risk)):
+        return _searched_beyond(sums, float(lengths[losses.min(1).argmin()]), limit)
+    best = int(np.argmin(np.where(inner[:, None], losses, np.inf) if falling else losses))
+    at = _descended(sums, np.array(places[best]), best // biases.shape[1])
+    if abs(at[0]) > 0.99 * sums.search.plan.reach:  # it falls on the way to the limit
+        return limit if limit is not None and sums.risk(at.tolist()) > float(limit.risk) else None
+    found = _settled(sums, at)
+    if found is None or limit is None:
+        return found
+    difference = abs(float(found.risk) - float(limit.risk))
+    if difference <= float(found.risk.error) + float(limit.risk.error):
+        return None
+    return min(found, limit, key=lambda each: float(each.risk))
+
+
+def _searched_beyond(sums: _Sums, longest: float, limit: Minimum | None) -> Minimum | None:
+    """A scan of lengths of `k` beyond the `longest`, or the infimum if the sums do not serve those."""
+    search, reach = sums.search, sums.search.plan.reach
+    if not (isinstance(sums.task, AbstractPlanted) and sums.problem.light):
+        return None
+    search.sign, search.shorter = math.copysign(1.0, longest), reach
+    engine: Any = sums.problem.engines[0]
+    if reach > _LONGEST / 2 or engine.rule.x.size * engine.rule.nodes > _MOST_TERMS:
+        return None if sums.attention.free_bias else _limit(sums)
+    search.stage, search.reach = 1, 2.0 * reach
+    sums.plan_stage()
+    return _searched(sums, limit)
+
+
+def _descended(sums: _Sums, start: np.ndarray, row: int) -> np.ndarray:
+    """The minimum of the coarse rule near a place of the scan, up to the longest `k`."""
+    loss, reach = partial(sums.loss, sums.coarse), sums.search.plan.reach
+    lengths, biases = sums.problem.lengths, sums.problem.biases
+    if start.size == 1:
+        row = max(1, min(row, lengths.size - 2))
+        bounds, options = (lengths[row - 1], lengths[row + 1]), {"xatol": _NARROW}
+        found = minimize_scalar(
+            lambda m_kk: loss((m_kk,)), bounds=bounds, method="bounded", options=options
+        )
+        return np.array([found.x])
+    across = biases[row, 1] - biases[row, 0]
+    inward = -0.1 * math.copysign(0.1 + abs(start[0]), start[0])
+    simplex = start + np.array([[0.0, 0.0], [inward, 0.0], [0.0, across]])
+    found = minimize(
+        loss,
+        start,
+        method="Nelder-Mead",
+        bounds=[(-reach, reach), (None, None)],
+        options={
+            "initial_simplex": simplex,
+            "xatol": _SIMPLEX,
+            "fatol": 1e-10,
+            "maxfev": _MOST_SIMPLEX_STEPS,
+        },
     )
-    return _settled(sums, np.array([found.x]))
+    return found.x
 
 
 def _limit(sums: _Sums) -> Minimum | None:
@@ -225,6 +295,8 @@ def _settled(sums: _Sums, at: np.ndarray) -> Minimum | None:
             return None
         move, decrease = step
         at = at + move
+        if abs(at[0]) > sums.search.plan.reach:
+            return None
         if decrease < ACCURACY / 2:
             break
     else:
@@ -233,11 +305,40 @@ def _settled(sums: _Sums, at: np.ndarray) -> Minimum | None:
     profiles = [sums.profile(engine, m_kk, bias) for engine in problem.engines]
     here, other = (explained(profiles[index]) for index in (value, 1 - value))
     risk = estimate_from(variance - other, variance - here)
-    risk = Estimate(risk.value, risk.error + 2.0 * decrease * here)
+    unseen = _UNSEEN if at.size > 1 else 0.0
+    risk = Estimate(risk.value, risk.error + (2.0 * decrease + unseen) * here)
     m_vv = float(profiles[value].label / profiles[value].power)
     if not risk.error < ACCURACY or abs(m_vv) > VANISHING * math.sqrt(LARGEST):
         return None
+    elsewhere = variance - math.exp(-_least_elsewhere(sums, loss, at))
+    if elsewhere < float(risk) - risk.error:
+        return None
     return Minimum(risk, aligned(m_kk, m_vv), sums.attention.with_bias(bias), Result.CONVERGED)
+
+
+def _least_elsewhere(
+    sums: _Sums, loss: Callable[[Sequence[float]], float], at: np.ndarray
+) -> float:
+    """The least loss a long step from a minimum: of the longest `k`, or of other biases, each with the best `k`.
+
+    In a flat valley a quadratic model promises a decrease that is too small.
+    """
+    longest = math.copysign(sums.search.plan.reach, at[0])
+    if at.size == 1:
+        return min(loss((longest,)), loss((-longest,)))
+    m_kk, bias = at
+    if m_kk == 0.0:
+        return -math.inf
+    size = max(1.0, abs(bias))
+    return min(
+        minimize_scalar(
+            lambda scale: loss((m_kk * math.exp(scale), other)),  # noqa: B023
+            bounds=(-_FARTHEST_SCALE, min(_FARTHEST_SCALE, math.log(longest / m_kk))),
+            method="bounded",
+            options={"xatol": _ROUGH},
+        ).fun
+        for other in (bias - size, bias + size)
+    )
 
 
 def _newton_step(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._check import function as checked_function
-from .words import TORCH_MISSING, reject
+from .words import TORCH_MISSING, TRANSLATION, reject
 
 _STEP = 1e-6  # of central differences, where a function has no gradient
 
@@ -126,7 +126,8 @@ def from_torch(function: Callable[[Any], Any]) -> Foreign:
     try:
         import_module("torch")
     except ImportError:
-        raise reject(getattr(function, "__name__", "it"), TORCH_MISSING) from None
+        name = getattr(function, "__name__", "it")
+        raise reject(name, TORCH_MISSING, TRANSLATION) from None
     return Foreign(function, "torch")
 
 

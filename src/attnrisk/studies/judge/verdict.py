@@ -57,8 +57,9 @@ _PER_LENGTH = {
 _NO_GRADIENT = ("flat", "undefined", "missing")
 _FOREIGN = {
     "numpy": "Approximate: it was called through NumPy as it is, and its gradients are central differences.",
-    "torch": "Approximate: it was called through PyTorch as it is, for values and gradients.",
+    "torch": "It was called through PyTorch as it is; values and gradients are its own, in double precision.",
 }
+_DRAWN = "Approximate: its risk comes from random points."
 _CUT = "It is not a number for large scores, of size 300 and more, which were cut there."
 
 
@@ -274,7 +275,9 @@ def _foreign_notes(student: Any) -> tuple[str, ...]:
     function = (
         getattr(function, "function", function) if isinstance(function, Clipped) else function
     )
-    return (_FOREIGN[function.library],) if isinstance(function, Foreign) else ()
+    if not isinstance(function, Foreign):
+        return ()
+    return (_FOREIGN[function.library], *[_DRAWN] * (not is_exact(_FIXED, student)))
 
 
 def _length_notes(student: AbstractAttention) -> tuple[str, ...]:

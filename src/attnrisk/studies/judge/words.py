@@ -23,9 +23,8 @@ TORCH_MISSING = "it is written for PyTorch, and torch is not installed"
 _ALLOWED = "a function of an array of L scores that returns an array of L weights, written with jax.numpy, such as"
 
 
-def reject(name: str, reason: str) -> Refusal:
+def reject(name: str, reason: str, example: str = EXAMPLE) -> Refusal:
     """The exception to raise: what is wrong with the attention called `name`, and how to write one."""
-    example = TRANSLATION if "PyTorch" in reason else EXAMPLE
     return refuse("attention", f"{name} ({reason})", f"{_ALLOWED}\n{example}")
 
 
@@ -47,9 +46,8 @@ def untraceable(name: str, error: Exception) -> Refusal:
             name, "it looks at a number in Python, as `if` does: put jnp.where in its place"
         )
     if isinstance(error, AttributeError | ImportError) or "Tensor" in first or "torch" in first:
-        return reject(
-            name, f"it seems to be written for PyTorch or another library; it raised {said}"
-        )
+        reason = f"it seems to be written for PyTorch or another library; it raised {said}"
+        return reject(name, reason, TRANSLATION)
     return reject(name, f"it raised {said}")
 
 
