@@ -13,8 +13,8 @@ the measured overlaps. `--table` writes the table of docs/learning.md from docs/
 
 import argparse
 import csv
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from attnrisk.learning.erm import risks_at
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.plan import light_plan
 from attnrisk.tasks import AbstractTask
+from benchmarks.lines import append_lines, with_error
 from benchmarks.page import PAGE, put
 
 DATA, MARK = PAGE.parent / "data" / "early_stopping.csv", "early stopping"
@@ -34,6 +35,9 @@ HELD_OUT = 0.1
 RECORDS, PATIENCE = 150, 25
 START = 0.01  # standard deviation of the entries of the first vectors: without a ridge they stay
 QUICK_SIZE, SIZE = 600, 10_000
+
+
+Job = Callable[[], dict[str, Any]]
 
 
 class Setting(NamedTuple):
@@ -108,21 +112,27 @@ def prediction(setting: Setting, log2_points: int) -> dict[str, Any]:
     }
 
 
-def jobs(size: int, seeds: int, log2_points: int, only: str) -> Iterator[tuple[str, str, int, Any]]:
-    """Name of the setting, kind of line, seed and function of each; one dataset of every setting before a second."""
+def jobs(size: int, seeds: int, log2_points: int, only: str) -> Iterator[Job]:
+    """One dataset of every setting before a second."""
     for seed in range(seeds if only != "theory" else 0):
         for name, setting in SETTINGS.items():
             for kind, share in (("held out", HELD_OUT), ("all", 0.0)):
-                yield name, kind, seed, lambda s=setting, h=share, at=seed: path(s, size, at, h)
+                yield _job(name, kind, seed, partial(path, setting, size, seed, share))
         if seed == 0 and only != "paths":
             yield from _predictions(log2_points)
     if only == "theory":
         yield from _predictions(log2_points)
 
 
-def _predictions(log2_points: int) -> Iterator[tuple[str, str, int, Any]]:
+def _predictions(log2_points: int) -> Iterator[Job]:
     for name, setting in SETTINGS.items():
-        yield name, "tuned ridges", 0, lambda s=setting: prediction(s, log2_points)
+        yield _job(name, "tuned ridges", 0, partial(prediction, setting, log2_points))
+
+
+def _job(name: str, kind: str, seed: int, function: Job) -> Job:
+    """The whole line, with what was asked."""
+    asked = {"setting": name, "kind": kind, "seed": seed, "alpha": SETTINGS[name].alpha}
+    return lambda: asked | function()
 
 
 def table(path: Path = DATA) -> str:
@@ -134,7 +144,7 @@ def table(path: Path = DATA) -> str:
         found = [
             float(row[column]) for row in rows if (row["setting"], row["kind"]) == (name, kind)
         ]
-        return f"{np.mean(found):.3f} ± {np.std(found, ddof=1) / np.sqrt(len(found)):.3f}"
+        return with_error(np.mean(found), np.std(found, ddof=1) / np.sqrt(len(found)))
 
     lines = [
         "| setting | tuned ridges, theory | best time, all data | stopped on 10 % held out | end of the path |",
@@ -143,7 +153,7 @@ def table(path: Path = DATA) -> str:
     for row in rows:
         if row["kind"] == "tuned ridges":
             name, star = row["setting"], "" if row["result"] == "converged" else "*"
-            tuned = f"{float(row['risk']):.3f} ± {float(row['error']):.3f}{star}"
+            tuned = with_error(float(row["risk"]), float(row["error"])) + star
             cells = mean(name, "all"), mean(name, "held out"), mean(name, "all", "last")
             lines.append(f"| {name} | {tuned} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -152,7 +162,7 @@ def table(path: Path = DATA) -> str:
 def main() -> None:
     """Append lines until all is done or the time is over."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=DATA)
+    parser.add_argument("--out", type=Path, default=Path(DATA.name), help="file to append to")
     parser.add_argument("--table", action="store_true", help="write the table of the page alone")
     parser.add_argument("--quick", action="store_true", help="√(ND) = 600")
     parser.add_argument("--seeds", type=int, default=4, help="datasets of each setting")
@@ -163,22 +173,9 @@ def main() -> None:
     if given.table:
         put(MARK, table())
         return
-    size, begun = QUICK_SIZE if given.quick else SIZE, time.monotonic()
-    for name, kind, seed, function in jobs(size, given.seeds, given.log2_points, given.only):
-        now = time.monotonic()
-        if now - begun > given.seconds:
-            print("out of time: no more lines", flush=True)
-            return
-        row = {"setting": name, "kind": kind, "seed": seed, "alpha": SETTINGS[name].alpha}
-        row |= function()
-        row["seconds"] = round(time.monotonic() - now, 1)
-        is_new = not given.out.exists()
-        with given.out.open("a", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            if is_new:
-                writer.writeheader()
-            writer.writerow(row)
-        print(name, kind, seed, f"{row['risk']:.4f}", f"{row['seconds']} s", flush=True)
+    size = QUICK_SIZE if given.quick else SIZE
+    wanted = jobs(size, given.seeds, given.log2_points, given.only)
+    append_lines(given.out, FIELDS, wanted, given.seconds)
 
 
 if __name__ == "__main__":

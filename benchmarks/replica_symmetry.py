@@ -1,14 +1,13 @@
-"""How wrong the theory of learning is where it doubts itself: the table of docs/learning.md.
+"""The theory of learning where it gives a warning, compared with training: a table of docs/learning.md.
 
-`python -m benchmarks.replica_symmetry FILE.csv [SECONDS]` solves settings with an unstable replica symmetry or with
-samples that jump, and one without either, trains at three dimensions from a random and an informed start, removes the
-order `1/D`, and appends a line for each setting. with `--table` the page gets its
-table from docs/data.
+`python -m benchmarks.replica_symmetry --out FILE.csv` solves settings with an unstable replica symmetry or with samples
+that jump, and one without either, trains at three dimensions from a random and an informed start, removes the order
+`1/D`, and appends a line for each setting. `--table` writes the table of docs/learning.md from docs/data.
 """
 
+import argparse
 import csv
-import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import jax
 import numpy as np
 
 import attnrisk as ar
+from benchmarks.lines import append_lines, with_error
 from benchmarks.page import PAGE, put
 
 DATA, MARK = PAGE.parent / "data" / "replica_symmetry.csv", "replica symmetry"
@@ -38,7 +38,7 @@ SETTINGS: dict[str, tuple[Any, Any, float, ar.Ridge]] = {
     "spiked ν = 2, erf, α = 4, ridges 0.02": (SPIKED, ar.Erf(), 4.0, ar.Ridge(0.02, 0.02)),
 }  # fmt: skip
 FIELDS = (
-    *("setting", "replicon", "jumps", "result", "warning", "dim", "seconds"),
+    *("setting", "replicon", "jumps", "result", "warning", "dims", "seconds"),
     *(f"{name}_{kind}" for name in ("test", "train") for kind in ("theory", "error")),
     *(f"{name}_{kind}" for name in ("test", "train") for kind in ("measured", "spread")),
 )
@@ -55,7 +55,7 @@ def limit(means: list[np.ndarray]) -> tuple[float, float]:
 
 def compare(name: str) -> dict[str, Any]:
     """One line: the theory, and the limit of the experiments."""
-    begun, (task, attention, alpha, ridge) = time.monotonic(), SETTINGS[name]
+    task, attention, alpha, ridge = SETTINGS[name]
     theory = ar.erm_asymptotics(task, attention, alpha, ridge, log2_points=LOG2_POINTS)
     runs: dict[str, list[np.ndarray]] = {"test": [], "train": []}
     for dim, count in zip(DIMS, RUNS, strict=True):
@@ -64,12 +64,13 @@ def compare(name: str) -> dict[str, Any]:
         runs["test"].append(np.array([float(fit.test_risk) for fit in fits]))
         runs["train"].append(np.array([fit.train_error for fit in fits]))
     row: dict[str, Any] = {"setting": name, "replicon": theory.replicon, "jumps": theory.jumps}
-    row |= {"result": str(theory.result), "warning": theory.warning, "dim": max(DIMS)}
+    row |= {"result": str(theory.result), "warning": theory.warning}
+    row["dims"] = " ".join(map(str, DIMS))
     for kind, found in (("test", theory.test_risk), ("train", theory.train_error)):
         measured, spread = limit(runs[kind])
         row |= {f"{kind}_theory": float(found), f"{kind}_error": float(found.error)}
         row |= {f"{kind}_measured": measured, f"{kind}_spread": spread}
-    return row | {"seconds": round(time.monotonic() - begun, 1)}
+    return row
 
 
 def table(path: Path = DATA) -> str:
@@ -85,29 +86,25 @@ def table(path: Path = DATA) -> str:
                 pairs = (("theory", "error"), ("measured", "spread"))
                 for value, error in pairs:
                     numbers = (float(row[f"{kind}_{it}"]) for it in (value, error))
-                    cells.append("{:.3f} ± {:.3f}".format(*numbers))
+                    cells.append(with_error(*numbers))
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Append a line for each setting until the time is over."""
-    out, seconds = Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 1e6
-    begun = time.monotonic()
-    for name in SETTINGS:
-        if time.monotonic() - begun > seconds:
-            return
-        row, is_new = compare(name), not out.exists()
-        with out.open("a", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            if is_new:
-                writer.writeheader()
-            writer.writerow(row)
-        print(name, row, flush=True)
+    """Append a line for each setting until the time is over, or write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(DATA.name), help="file to append to")
+    parser.add_argument("--table", action="store_true", help="write the table of the page alone")
+    parser.add_argument("--seconds", type=float, default=1e6, help="start nothing after this time")
+    given = parser.parse_args()
+    if given.table:
+        put(MARK, table())
+    else:
+        append_lines(
+            given.out, FIELDS, (partial(compare, name) for name in SETTINGS), given.seconds
+        )
 
 
 if __name__ == "__main__":
-    if sys.argv[-1] == "--table":
-        put(MARK, table())
-    else:
-        main()
+    main()

@@ -12,7 +12,7 @@ ADDED = {
     *("train_error", "objective"),  # errors
     *("q_hat_k", "q_hat_v", "free_entropy", "residual", "steps"),
     *("q_hat_k_error", "q_hat_v_error", "free_entropy_error"),
-    "bias",  # of what is learned
+    *("bias", "seen_deviation"),  # of what is learned
     *("gap_with_bias", "gap_with_bias_error", "risk_with_bias", "survival", "worth"),
     *("lacks", "counterfactuals", "two_heads"),
 }

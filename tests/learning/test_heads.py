@@ -7,6 +7,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.learning.heads import HeadsProblem
+from attnrisk.learning.newton import run_newton
 from attnrisk.learning.unknowns import Layout, Order, Unknowns, pack
 from attnrisk.population.overlaps import overlaps_of
 
@@ -73,7 +74,7 @@ def test_bad_input_is_refused(said):
 
 def _fixed_point(alpha, ridge, start):
     problem = HeadsProblem.of(TASK, HEADS, 6, 0)
-    found = problem.find_fixed_point(alpha, ridge, problem.starts(ridge)[start])
+    found = run_newton(problem, alpha, ridge, problem.starts(ridge)[start])
     assert found.result.converged
     return found
 

@@ -10,6 +10,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.learning.erm import Problem
+from attnrisk.learning.newton import run_newton
 from attnrisk.tasks import AbstractPlanted, AbstractSelected, LengthLaw, fixed
 from tests.agreement import distance
 
@@ -72,7 +73,7 @@ def test_tasks_of_the_users_kind_are_those_of_the_catalogue(own, known):
     one, two = (Problem.of(task, ar.Linear(), 4, 0) for task in (own, known))
     start = one.starts(ONE)[1].x
     np.testing.assert_array_equal(start, two.starts(ONE)[1].x)
-    steps = (each.find_fixed_point(ALPHA, ONE, each.starts(ONE)[1]).x for each in (one, two))
+    steps = (run_newton(each, ALPHA, ONE, each.starts(ONE)[1]).x for each in (one, two))
     np.testing.assert_allclose(*steps, rtol=1e-9)
     optima = (ar.optimal_asymptotics(task, ALPHA).risk for task in (own, known))
     assert len({float(each) for each in optima}) == 1

@@ -1,5 +1,7 @@
 """Message passing against a plain version of itself, the state evolution, fresh data and the hard phase."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -374,6 +376,18 @@ def test_divergence_leaves_the_last_good_estimates(monkeypatch):
     assert record(found)["result"] == "diverged"
 
 
+def test_lengths_that_contradict_the_variances_are_told_after_convergence_too():
+    """Data of another strength than they claim; where it is known that the task is another one, all is well."""
+    assumed = ar.SpikedSLR(4.0, 3, noise=0.3)
+    data = _draw(ar.SpikedSLR(2.0, 3, noise=0.3), 4.0, 200)
+    known, unknown = ar.fit_amp(data, assumed), ar.fit_amp(replace(data, task=assumed))
+    assert known.result is Result.CONVERGED
+    assert unknown.result is Result.OVERCONFIDENT
+    assert unknown.residual <= TOLERANCE
+    assert not unknown.converged
+    assert ar.fit_amp(data).result is Result.CONVERGED
+
+
 BAD = [
     ({"damping": 1.0}, "damping = 1 .*< 1"),
     ({"damping": -0.1}, "damping = -0.1"),
@@ -411,7 +425,7 @@ def test_many_tokens_at_small_dimension(monkeypatch):
     assert not stray.converged
     assert stray.expected_q_k - stray.q_k > 0.2
     own = messages._along_key
-    monkeypatch.setattr(messages, "_along_key", lambda *given: own(*given[:4], given[4] + 1.0))
+    monkeypatch.setattr(messages, "_along_key", lambda *given: own(*given[:4], False))
     jax.clear_caches()
     slow = ar.fit_amp(data[1], most_steps=120)
     jax.clear_caches()

@@ -146,12 +146,13 @@ def test_examples_are_studies(path):
 
 ESTIMATES = "test_risk train_error objective m_k q_k V_k m_v q_v V_v"
 LEARNED = {name + end for name in ESTIMATES.split() for end in ("", "_error")}
+RELIABILITY = {"replicon", "jumps", "seen_deviation", "warning"}
 OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}
 COLUMNS = {  # which scripts that read exported files rely on
     "bayes": {"risk", "risk_error"},
     "population": {"risk", "risk_error", "best_bias", "attained", *OVERLAPS},
-    "erm": {*LEARNED, "replicon", "jumps", "warning"},
-    "tuned-erm": {*LEARNED, "replicon", "jumps", "warning", "best_ridge_k", "best_ridge_v"},
+    "erm": {*LEARNED, *RELIABILITY},
+    "tuned-erm": {*LEARNED, *RELIABILITY, "best_ridge_k", "best_ridge_v"},
     "optimal": {
         *("risk", "risk_error", "reachable_risk", "reachable_risk_error", "hard"),
         *("q_k", "q_k_error", "q_v", "q_v_error"),

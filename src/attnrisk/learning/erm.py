@@ -6,8 +6,9 @@ Its overlaps solve the equations of `equations`, whose right-hand sides are mean
 Newton's method on one fixed set of Sobol points, first on a part of it.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,32 +24,27 @@ from ..population.overlaps import Overlaps
 from ..population.plan import light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
-from .equations import Averages, Displacements, MapStep, map_step, probes
+from .equations import Averages, map_step, probes
+from .newton import LONGEST_STEP, FixedPointSolution, Start, distinct, run_newton
 from .samples import draw
 from .scope import check_alpha, check_ridge, check_seed, learnable, learner, learns_bias, level_bias
 from .stability import stability
-from .unknowns import Layout, Order, Unknowns, pack
+from .unknowns import Order, Unknowns, pack
 
 RANDOMISATIONS = 16
 LOG2_POINTS = 9
 _FEW = 2  # randomisations on which fixed points are located, before all are used
 LOG2_SLOPES = 10  # points of a randomisation, a power of two, on which derivatives are taken
 
-_TOLERANCE = 1e-8  # of a step of the map, relative
-_PLAIN_STEPS, _MOST_STEPS = 6, 80
 _SAME = 1e-3  # distance, relative and in all, of two fixed points that are one
-_FLAT = 1e-4  # a singular value of `1 − T'`, relative to the largest, that differences do not tell from zero
-_FAR = 0.05  # a step after which all minima are searched for again
-# Standard errors that the map may still move by: in the first searches, and after so many.
-_SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
-_LONGEST_STEP, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
-_ROUNDING = 1e-13  # a singular value of the matrix of a Newton step, relative, that is rounding
 _VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
 _WIDE, _NARROWEST = 2.0, 0.02
-# An error of the test risk, relative to the risk of no prediction, with which an answer says nothing: the sum over
-# tokens in `V̂_v` has a noise that grows with their number, most where weights are not divided by their sum.
-_USELESS = 0.5
+# Largest error of the test risk, relative to the risk of no prediction, of a converged result: the sum over tokens in
+# `V̂_v` has a noise that grows with their number, most where weights are not divided by their sum.
+_LARGEST_ERROR = 0.5
+
+Distinct = Callable[[list[FixedPointSolution]], list[FixedPointSolution]]
 
 
 def erm_asymptotics(
@@ -88,73 +84,11 @@ def erm_asymptotics(
     problem = Problem.of(task, attention, log2_points, seed)
     try:
         first = problem.first_points(log2_points - LOG2_SLOPES)
-        found = distinct(first.find_all(alpha, ridge))
-        best, *rivals = (first.report(it, problem) for it in found)
+        return first.solve(alpha, ridge, problem, distinct)
     except FloatingPointError:
         raise Refusal(
             "alpha, nu, noise or ridges so extreme are not allowed: the equations overflow"
         ) from None
-    return replace(best, rivals=tuple(rivals))
-
-
-class Start(NamedTuple):
-    """Unknowns to start from, whether they are near a fixed point, and the displacements `χ − ω` found there."""
-
-    name: str
-    x: Float[np.ndarray, " n"]
-    near: bool = False
-    displacements: Displacements | None = None
-
-
-class FixedPointSolution(NamedTuple):
-    """Where Newton's method ended: the unknowns, the displacements `χ − ω` there, and the last step of the map."""
-
-    layout: Layout
-    alpha: float
-    ridge: Ridge
-    start: str
-    x: Float[np.ndarray, " n"]
-    displacements: Displacements
-    step: MapStep
-    steps: int
-    result: Result
-
-    @property
-    def objective(self) -> float:
-        """Per dimension."""
-        penalty, _ = self.layout.penalty(self.ridge, self.x)
-        return self.alpha * float(np.mean(self.step.train)) / 2 + penalty
-
-    @property
-    def answer(self) -> Float[np.ndarray, "n n"]:
-        """`(1 − T')⁻¹`: how the fixed point answers to a small change of the map.
-
-        Along a direction in which fixed points lie side by side, as of heads that share a length, not at all.
-        """
-        return np.linalg.pinv(np.eye(self.x.size) - self.step.jacobian, rcond=_FLAT)
-
-    @property
-    def shifts(self) -> Float[np.ndarray, "r n"]:
-        """How far the fixed point of each randomisation is from that of all, `(1 − T')⁻¹(T_r − T)`."""
-        return np.asarray((self.step.replicates - self.step.target) @ self.answer.T)
-
-    def error(self, gradient: Any, own: Any = 0.0) -> float:
-        """Of a function of the unknowns with this gradient, to which each randomisation adds `own`."""
-        replicates = self.shifts @ gradient + own
-        left = self.answer @ (self.step.target - self.x)
-        return float(np.std(replicates, ddof=1) / np.sqrt(len(replicates)) + abs(left @ gradient))
-
-    def slope(self, by_unknowns: Float[np.ndarray, " n"]) -> Float[np.ndarray, "2"]:
-        """The derivative in the two ridges of a function of the unknowns."""
-        return np.asarray(by_unknowns @ self.answer @ self.step.by_ridge)
-
-
-def distinct(found: list[FixedPointSolution]) -> list[FixedPointSolution]:
-    """The lowest objective among the converged, and those others that converged to another value overlap."""
-    best, *others = sorted(found, key=lambda it: (not it.result.converged, it.objective))
-    at = best.layout.places.values.M[0, 0]
-    same = 1e-4 + best.error(np.eye(best.x.size)[at])
-    return [best, *(it for it in others if it.result.converged and abs(it.x - best.x)[at] > same)]
 
 
 class Problem(Averages):
@@ -230,60 +164,42 @@ class Problem(Averages):
         """The fixed points found from all starts, each located on few points first."""
         part, starts = self.on_part(_FEW), []
         for start in self.starts(ridge):
-            near = part.find_fixed_point(alpha, ridge, start)
+            near = run_newton(part, alpha, ridge, start)
             if not near.result.converged:
                 starts.append(start)
             elif not any(np.allclose(near.x, it.x, _SAME, _SAME) for it in starts):
                 starts.append(Start(start.name, near.x, True))
-        return [self.find_fixed_point(alpha, ridge, start) for start in starts]
+        return [run_newton(self, alpha, ridge, start) for start in starts]
 
-    def find_fixed_point(
-        self, alpha: float, ridge: Ridge, start: Start, known: MapStep | None = None
-    ) -> FixedPointSolution:
-        """The fixed point that Newton's method finds from a start, with the derivatives of a step if one is `known`.
+    def solve(
+        self, alpha: float, ridge: Ridge, all_points: "Problem", distinct: Distinct
+    ) -> ERMAsymptotics:
+        """The fixed point of lowest objective, with the others as rivals.
 
-        Not a library's root finder: the start is to decide which fixed point is found. Hence the first steps are those
-        of the plain iteration (unless the start is near a fixed point), later ones agree with it in direction and are
-        short, and no step is taken for the last before every sample has been searched for a lower minimum.
+        All are located on these points and moved to `all_points`, which may change their order or merge two of them.
         """
-        x, last, result = np.array(start.x), start.displacements, Result.MAX_STEPS
-        anew, searches = last is None, 0
-        for count in range(_MOST_STEPS):
-            last, step = map_step(self, x, alpha, ridge, last, anew, known)
-            if np.all(np.abs(step.target - x) <= _TOLERANCE * (1.0 + np.abs(x))):
-                # Fixed; but is every sample at its lowest minimum? If not, on from there. A sample that has two
-                # equally low ones jumps at every step, and may, if that is little beside the sampling; its share is in
-                # the error.
-                if not anew:
-                    last, step = map_step(self, x, alpha, ridge, last, known=known)
-                searches += 1
-                jump = np.abs(step.target - x)
-                noise = np.std(step.replicates, 0, ddof=1) / np.sqrt(len(step.replicates))
-                most = _SLIGHT if searches < _SEARCHES else _JUMP
-                if np.all(jump <= np.maximum(_TOLERANCE, most * noise)):
-                    result = Result.CONVERGED
-                    break
-            if count == _MOST_STEPS - 1:
-                break
-            ahead = _stepped(self.layout, x, step, start.near or count >= _PLAIN_STEPS)
-            anew = bool(np.any(np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))))
-            x = ahead
-        assert last is not None
-        return FixedPointSolution(
-            self.layout, alpha, ridge, start.name, x, last, step, count + 1, result
-        )
+        found = distinct(self.find_all(alpha, ridge))
+        if all_points.sample_count > self.sample_count:
+            found = distinct([all_points.moved_from(each) for each in found])
+        best, *rivals = map(self.report, found)
+        return replace(best, rivals=tuple(rivals))
 
-    def report(self, found: FixedPointSolution, all_points: "Problem") -> ERMAsymptotics:
+    def moved_from(self, rough: FixedPointSolution) -> FixedPointSolution:
+        """The fixed point of these points that is near one of fewer points, with the derivatives of that one."""
+        if not rough.result.converged:
+            return rough
+        near = Start(rough.start, rough.x, True)
+        found = run_newton(self, rough.alpha, rough.ridge, near, rough.step)
+        return found._replace(rough=rough)
+
+    def report(self, found: FixedPointSolution) -> ERMAsymptotics:
         """The values at a fixed point, their errors, and how far replica symmetry can be trusted.
 
-        The latter and the derivatives of the map are known from these points, the rest from `all_points`.
+        The latter and the derivatives of the map belong to the points of this problem, where it was found first.
         """
-        alpha = found.alpha
-        growth, unresolved = stability(self, found.x, found.displacements, alpha)
-        jacobian, jumps = self._with_jumps(found)
-        if found.result.converged and all_points.sample_count > self.sample_count:
-            near = Start(found.start, found.x, True)
-            found = all_points.find_fixed_point(alpha, found.ridge, near, found.step)
+        alpha, rough = found.alpha, found.rough or found
+        growth, unresolved = stability(self, rough.x, rough.displacements, alpha)
+        jacobian, jumps = self._with_jumps(rough)
         step, x = found.step._replace(jacobian=jacobian), found.x
         found = found._replace(step=step)
         risk, by_unknowns = self.test_risk(x)
@@ -304,7 +220,7 @@ class Problem(Averages):
                 result = Result.BECOMES_SOFTMAX
 
         risk_error = float(np.hypot(found.error(by_unknowns), risk.error))
-        if result.converged and risk_error > _USELESS * float(self.task.label_variance):
+        if result.converged and risk_error > _LARGEST_ERROR * float(self.task.label_variance):
             result = Result.TOO_FEW_POINTS
 
         def estimate(value: float, *slopes: Any) -> Estimate:
@@ -375,7 +291,7 @@ class Problem(Averages):
         spread = np.where(matters, found.shifts @ slope.T / size, 0.0)
         _, deviations, directions = np.linalg.svd(spread, full_matrices=False)
         error = deviations[0] / len(spread)
-        reach = np.clip(_WIDE * error, _NARROWEST, _LONGEST_STEP) * size * directions[0]
+        reach = np.clip(_WIDE * error, _NARROWEST, LONGEST_STEP) * size * directions[0]
         sides = [layout.from_free(free + side * reach) for side in (1.0, -1.0)]
         above, below = (self.searched(found, side) for side in sides)
         apart = sides[0] - sides[1]
@@ -414,20 +330,3 @@ def _identities(found: FixedPointSolution) -> np.ndarray:
         parts.append(ridge * M - found.alpha * (hat.M - hat.V @ M))
         parts.append(ridge * Q - found.alpha * (hat.Q @ V + hat.M @ M.T - hat.V @ Q))
     return np.concatenate([part.ravel() for part in parts])
-
-
-def _stepped(layout: Layout, x: np.ndarray, step: MapStep, newton: bool) -> np.ndarray:
-    """Newton's step, of limited length, where it agrees with the plain one; or that, damped."""
-    target, valid = layout.tamed(x, step.target)
-    here, there = layout.to_free(x), layout.to_free(target)
-    plain = there - here
-    if newton and valid:
-        by_here, by_there = map(layout.free_slope, (here, there))
-        slope = np.linalg.solve(by_there, step.jacobian @ by_here)
-        # Flat directions, of a bias that has no effect where the weights vanish, are left alone.
-        ahead = np.linalg.pinv(np.eye(x.size) - slope, rcond=_ROUNDING) @ plain
-        size = layout.sizes(here)
-        ahead *= min(1.0, _LONGEST_STEP / float(np.max(np.abs(ahead) / size)))
-        if (ahead / size) @ (plain / size) > 0:
-            return layout.from_free(here + ahead)
-    return layout.from_free(here + _DAMPING * plain)

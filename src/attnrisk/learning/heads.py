@@ -5,7 +5,6 @@ differ (specialised), and which of the two has the lower objective depends on `Î
 both. Where replica symmetry is unstable (`replicon` above one), different starts of a descent end in different minima.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,15 +19,8 @@ from ..population.overlaps import Overlaps
 from ..tasks import AbstractTask, FeatureSLR, SpikedSLR
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import probes
-from .erm import (
-    LOG2_POINTS,
-    LOG2_SLOPES,
-    RANDOMISATIONS,
-    FixedPointSolution,
-    Problem,
-    Start,
-    risks_at,
-)
+from .erm import LOG2_POINTS, LOG2_SLOPES, RANDOMISATIONS, Problem, risks_at
+from .newton import FixedPointSolution, Start
 from .samples import draw
 from .scope import check_alpha, check_noise, check_ridge, check_seed, learner
 from .unknowns import Order, Unknowns, pack
@@ -66,13 +58,11 @@ def heads_asymptotics(
     problem = HeadsProblem.of(task, attention, log2_points, seed)
     try:
         first = problem.first_points(log2_points - LOG2_SLOPES)
-        found = _distinct(first.find_all(alpha, ridge))
-        best, *others = (first.report(it, problem) for it in found)
+        return first.solve(alpha, ridge, problem, _distinct)
     except FloatingPointError:
         raise Refusal(
             "alpha, features, noise or ridges so extreme are not allowed: the equations overflow"
         ) from None
-    return replace(best, rivals=tuple(others))
 
 
 def check_heads(task: AbstractTask, attention: AbstractAttention) -> None:

@@ -12,7 +12,8 @@ from .._results import Result
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
-from .erm import LOG2_POINTS, Problem, Start, distinct, erm_asymptotics
+from .erm import LOG2_POINTS, Problem, erm_asymptotics
+from .newton import Start, distinct, run_newton
 from .scope import check_alpha, learns_bias
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
@@ -96,7 +97,7 @@ class Descent:
         ridge = Ridge(*np.exp(logs).tolist())
         tries = (self.last,) if self.last is not None else self.problem.starts(ridge)
         try:
-            found = [self.problem.find_fixed_point(self.alpha, ridge, start) for start in tries]
+            found = [run_newton(self.problem, self.alpha, ridge, start) for start in tries]
         except FloatingPointError:
             return _NOT_FOUND, np.zeros(2)
         best = distinct(found)[0]

@@ -129,6 +129,16 @@ class Layout(NamedTuple):
         slope[bias] = float(ridge.b) * x[bias]
         return float(value), slope
 
+    def scales(self, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Natural units: `√Q_pp` of `M`, `√(Q_pp Q_qq)` of `Q`, `√(V_pp V_qq)` of `V`, one of biases."""
+        units = np.ones(x.size)
+        for M, *squares in self.places.blocks:
+            roots = [np.sqrt(np.maximum(x[np.diag(each)], _LEAST)) for each in squares]
+            units[M] = roots[0][:, None]
+            for place, root in zip(squares, roots, strict=True):
+                units[place] = np.outer(root, root)
+        return units
+
     def sizes(self, free: np.ndarray) -> np.ndarray:
         """What is a large step of each free number."""
         size = np.ones(free.size)

@@ -26,7 +26,7 @@ from .messages import Messages, State, advance, place_of
 STARTS = ("nothing", "teacher")
 MOST_STEPS, _LIMIT = 500, 10**6  # steps if not told otherwise, and at most
 TOLERANCE = 1e-6  # root mean square of a step, where coordinates are of order one
-_CHANCE = 4.0  # in units of 1/√D, by which squared lengths of estimates differ from `1 − V` at most
+_LARGEST_EXCESS = 4.0  # of `|w|²/D` over `1 − V` of an estimate, either way, in units of 1/√D
 _CLOSEST = 1e-3  # 1 − q_v of the start at the teacher, which leaves something to find
 
 Watch = Callable[[int, float], None]
@@ -155,8 +155,10 @@ def fit_amp(
     except KeyboardInterrupt:
         result = Result.INTERRUPTED
     vectors = np.asarray(state.messages.vectors)
-    longer = np.mean(vectors**2, 1) - path[-1][2:]
-    if result is Result.MAX_STEPS and np.max(np.abs(longer)) > _CHANCE / np.sqrt(data.dim):
+    excess = np.abs(np.mean(vectors**2, 1) - path[-1][2:])
+    # Of another task than that of the data, lengths and variances differ at any fixed point.
+    is_checked = result in (Result.CONVERGED, Result.MAX_STEPS) and eqx.tree_equal(task, data.task)
+    if is_checked and np.max(excess) > _LARGEST_EXCESS / np.sqrt(data.dim):
         result = Result.OVERCONFIDENT
     return AMPFit(
         task=data.task,

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..tasks import AbstractSamplable
+from ..tasks import AbstractSamplable, AbstractSelected
 from ..tasks.location import AbstractLocation
 from .data import Block
 
@@ -62,9 +62,9 @@ class Advance(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Over all sequences: `xᵀf`, `Σf²` for both directions, `Σw²`, `Σ w (y−ω_z)²/(Δ²+V_v) − 1`, and what `k̂` grips.
+    """Over all sequences: `xᵀf`, `Σf²` for both directions, `Σw²`, `Σ w (y−ω_z)²/(Δ²+V_v) − 1`, and the leverage.
 
-    The latter are `(Σ_ℓ ω_χ f_k)²` and `Σ_ℓ (x k̂)² f_v²`.
+    The leverage of `k̂` is `(Σ_ℓ ω_χ f_k)²` and `Σ_ℓ (x k̂)² f_v²`: the squared scores of both directions along `k̂`.
     """
 
     messages: Float[Array, "2 D"]
@@ -100,7 +100,8 @@ def advance(
     normalisation = alpha * location.precision[0, 0]
     pulls = responses - jnp.stack([normalisation, jnp.zeros(())])
     vectors = variances[:, None] * (sums.messages + pulls[:, None] * old.vectors)
-    vectors = vectors + _along_key(old.vectors, vectors, responses, sums, normalisation)
+    is_selected = isinstance(task, AbstractSelected)
+    vectors = vectors + _along_key(old.vectors, vectors, responses, sums, is_selected)
     new = Messages(vectors, variances, tuple(variances * each for each in scores))
     damping = _damping(state, vectors - old.vectors, least_damping)
     kept = jax.tree.map(lambda a, b: damping * a + (1.0 - damping) * b, old, new)
@@ -158,7 +159,7 @@ def _along_key(
     new: Float[Array, "2 D"],
     responses: Float[Array, "2"],
     sums: Sums,
-    normalisation: Array,
+    is_selected: bool,
 ) -> Float[Array, "2 D"]:
     """What to add to the estimates, so that along `k̂` their steps are those of the precision met there.
 
@@ -173,7 +174,8 @@ def _along_key(
     signal = jnp.where(known, sums.signals[1], 1.0)
     met = met.at[1].set(responses[1] * sums.leverage[1] / signal * old.shape[1] / square)
     gains = (1.0 + responses) / (1.0 + met)
-    gains = gains.at[0].set(jnp.where(normalisation == 0.0, gains[0], 1.0))
+    if not is_selected:
+        gains = gains.at[0].set(1.0)
     along = (new - old) @ old[0] / square
     return jnp.where(known, gains - 1.0, 0.0)[:, None] * along[:, None] * old[0]
 

@@ -85,14 +85,14 @@ def fit_sgd(
         weight_decay: A value of `2 r/α` acts as a ridge penalty `r` on all vectors.
         start: Initial vectors of shape `(H+1, D)`; small and random if not given.
         key: JAX random key of the initial vectors and of the order; `jax.random.key(0)` if not given.
-        records: Approximate number `T` of times at which the overlaps are measured.
+        records: Number of times after the start at which the overlaps are measured, evenly spaced; at most one a step.
         watch: A function that is called there with the number of steps done and the total number.
         held_out: Fraction of the sequences held out for early stopping; 0 for none.
         patience: The path ends if the loss on the held-out sequences has not decreased for this number of records,
             and the vectors are those of its lowest value.
 
     Returns:
-        An `SGDPath`: `times` of shape `(T,)`, overlaps with a leading axis of times, and the final vectors.
+        An `SGDPath`: `times` of shape `(records + 1,)`, overlaps with a leading axis of times, and the final vectors.
 
     Examples:
         >>> data = ar.sample(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(0), n=120, dim=30)
@@ -123,7 +123,7 @@ def fit_sgd(
     losses = [float(_loss(*arrays[:2], state[0], held))] if held_out else []
     result, best, ended = Result.FINISHED, 0, state[0]
     try:
-        for rows in _batches(kept, per_epoch, epochs, key, -(-total // records)):
+        for rows in _batches(kept, per_epoch, epochs, key, _record_steps(total, records)):
             ahead = _descend(*arrays, state, rows)
             if not float(jnp.sum(ahead[0][0] ** 2)) <= LARGEST * data.dim:
                 result = Result.DIVERGED
@@ -172,10 +172,15 @@ def _split(
     return [np.sort(kept) for _, kept in parts], [held for held, _ in parts]
 
 
+def _record_steps(total: int, records: int) -> set[int]:
+    """The numbers of steps after which the overlaps are measured; the last is `total`."""
+    return set(np.linspace(0, total, min(records, total) + 1).round().astype(int)[1:].tolist())
+
+
 def _batches(
-    rows: list[Int[np.ndarray, " n"]], steps: int, epochs: int, key: PRNGKeyArray, most: int
+    rows: list[Int[np.ndarray, " n"]], steps: int, epochs: int, key: PRNGKeyArray, ends: set[int]
 ) -> Iterator[tuple[Int[Array, "steps b"], ...]]:
-    """Rows of each group for up to `most` steps at a time, of `steps` in an epoch, across epochs.
+    """Rows of each group for the steps up to each of the `ends`, with `steps` in an epoch, across epochs.
 
     Every group has its share in each step; one with fewer sequences than steps repeats them.
     """
@@ -186,7 +191,7 @@ def _batches(
         for at in range(steps):
             for group, order in zip(waiting, orders, strict=True):
                 group.append(order[at])
-            if len(waiting[0]) == most or (at, epoch) == (steps - 1, epochs - 1):
+            if epoch * steps + at + 1 in ends:
                 yield tuple(jnp.asarray(np.stack(group)) for group in waiting)
                 waiting = [[] for _ in rows]
 

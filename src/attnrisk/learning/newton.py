@@ -1,0 +1,138 @@
+"""Newton's method on the fixed points of empirical risk minimisation, and the points where it ends (section 6)."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .._results import Result
+from .asymptotics import Ridge
+from .equations import Averages, Displacements, MapStep, map_step
+from .unknowns import Layout
+
+_TOLERANCE = 1e-8  # of a step of the map, relative
+_PLAIN_STEPS, _MOST_STEPS = 6, 80
+_FLAT = 1e-4  # a singular value of `1 − T'` in natural units, relative, that differences do not tell from zero
+_FAR = 0.05  # a step after which all minima are searched for again
+# Standard errors that the map may still move by: in the first searches, and after so many.
+_SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
+LONGEST_STEP, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
+_ROUNDING = 1e-13  # a singular value of the matrix of a Newton step, relative, that is rounding
+
+
+class Start(NamedTuple):
+    """Unknowns to start from, whether they are near a fixed point, and the displacements `χ − ω` found there."""
+
+    name: str
+    x: Float[np.ndarray, " n"]
+    near: bool = False
+    displacements: Displacements | None = None
+
+
+class FixedPointSolution(NamedTuple):
+    """Where Newton's method ended: the unknowns, the displacements `χ − ω` there, and the last step of the map."""
+
+    layout: Layout
+    alpha: float
+    ridge: Ridge
+    start: str
+    x: Float[np.ndarray, " n"]
+    displacements: Displacements
+    step: MapStep
+    steps: int
+    result: Result
+    rough: "FixedPointSolution | None" = None  # the same on fewer points, where it was found first
+
+    @property
+    def objective(self) -> float:
+        """Per dimension."""
+        penalty, _ = self.layout.penalty(self.ridge, self.x)
+        return self.alpha * float(np.mean(self.step.train)) / 2 + penalty
+
+    @property
+    def answer(self) -> Float[np.ndarray, "n n"]:
+        """`(1 − T')⁻¹`: how the fixed point answers to a small change of the map.
+
+        Along a direction in which fixed points lie side by side, as of heads that share a length, not at all. Which
+        directions these are is decided in natural units: at large ridges the unknowns differ by many orders.
+        """
+        units = self.layout.scales(self.x)
+        change = (np.eye(self.x.size) - self.step.jacobian) * units / units[:, None]
+        return np.linalg.pinv(change, rcond=_FLAT) * units[:, None] / units
+
+    @property
+    def shifts(self) -> Float[np.ndarray, "r n"]:
+        """How far the fixed point of each randomisation is from that of all, `(1 − T')⁻¹(T_r − T)`."""
+        return np.asarray((self.step.replicates - self.step.target) @ self.answer.T)
+
+    def error(self, gradient: Any, own: Any = 0.0) -> float:
+        """Of a function of the unknowns with this gradient, to which each randomisation adds `own`."""
+        replicates = self.shifts @ gradient + own
+        left = self.answer @ (self.step.target - self.x)
+        return float(np.std(replicates, ddof=1) / np.sqrt(len(replicates)) + abs(left @ gradient))
+
+    def slope(self, by_unknowns: Float[np.ndarray, " n"]) -> Float[np.ndarray, "2"]:
+        """The derivative in the two ridges of a function of the unknowns."""
+        return np.asarray(by_unknowns @ self.answer @ self.step.by_ridge)
+
+
+def distinct(found: list[FixedPointSolution]) -> list[FixedPointSolution]:
+    """The lowest objective among the converged, and those others that converged to another value overlap."""
+    best, *others = sorted(found, key=lambda it: (not it.result.converged, it.objective))
+    at = best.layout.places.values.M[0, 0]
+    same = 1e-4 + best.error(np.eye(best.x.size)[at])
+    return [best, *(it for it in others if it.result.converged and abs(it.x - best.x)[at] > same)]
+
+
+def run_newton(
+    averages: Averages, alpha: float, ridge: Ridge, start: Start, known: MapStep | None = None
+) -> FixedPointSolution:
+    """The fixed point that Newton's method finds from a start, with the derivatives of a step if one is `known`.
+
+    Not a library's root finder: the start is to decide which fixed point is found. Hence the first steps are those
+    of the plain iteration (unless the start is near a fixed point), later ones agree with it in direction and are
+    short, and no step is taken for the last before every sample has been searched for a lower minimum.
+    """
+    x, last, result = np.array(start.x), start.displacements, Result.MAX_STEPS
+    anew, searches = last is None, 0
+    for count in range(_MOST_STEPS):
+        last, step = map_step(averages, x, alpha, ridge, last, anew, known)
+        if np.all(np.abs(step.target - x) <= _TOLERANCE * (1.0 + np.abs(x))):
+            # Fixed; but is every sample at its lowest minimum? If not, on from there. A sample that has two
+            # equally low ones jumps at every step, and may, if that is little beside the sampling; its share is in
+            # the error.
+            if not anew:
+                last, step = map_step(averages, x, alpha, ridge, last, known=known)
+            searches += 1
+            jump = np.abs(step.target - x)
+            noise = np.std(step.replicates, 0, ddof=1) / np.sqrt(len(step.replicates))
+            most = _SLIGHT if searches < _SEARCHES else _JUMP
+            if np.all(jump <= np.maximum(_TOLERANCE, most * noise)):
+                result = Result.CONVERGED
+                break
+        if count == _MOST_STEPS - 1:
+            break
+        ahead = _stepped(averages.layout, x, step, start.near or count >= _PLAIN_STEPS)
+        anew = bool(np.any(np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))))
+        x = ahead
+    assert last is not None
+    return FixedPointSolution(
+        averages.layout, alpha, ridge, start.name, x, last, step, count + 1, result
+    )
+
+
+def _stepped(layout: Layout, x: np.ndarray, step: MapStep, newton: bool) -> np.ndarray:
+    """Newton's step, of limited length, where it agrees with the plain one; or that, damped."""
+    target, valid = layout.tamed(x, step.target)
+    here, there = layout.to_free(x), layout.to_free(target)
+    plain = there - here
+    if newton and valid:
+        by_here, by_there = map(layout.free_slope, (here, there))
+        slope = np.linalg.solve(by_there, step.jacobian @ by_here)
+        # Flat directions, of a bias that has no effect where the weights vanish, are left alone.
+        ahead = np.linalg.pinv(np.eye(x.size) - slope, rcond=_ROUNDING) @ plain
+        size = layout.sizes(here)
+        ahead *= min(1.0, LONGEST_STEP / float(np.max(np.abs(ahead) / size)))
+        if (ahead / size) @ (plain / size) > 0:
+            return layout.from_free(here + ahead)
+    return layout.from_free(here + _DAMPING * plain)
