@@ -256,6 +256,8 @@ REFUSED = {
     "linear --fail-if gap": "like gap>0.01",
     "linear --fail-if risk>0.01": "with a name among gap,",
     "linear --fail-if gap>x": "then a number",
+    "linear --fail-if gap>nan": "then a number",
+    "linear --fail-if gap>1e400": "then a number",
     "linear --fail-if __import__('os')>0": "like gap>0.01",
     "linear --format pdf": "text, md, latex, json",
     "--all --quick": "left out with --all",

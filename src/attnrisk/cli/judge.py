@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import sys
@@ -43,7 +44,9 @@ class _Condition(NamedTuple):
             "lengths": lambda: verdict.varied.gap,
             "haystack": lambda: verdict.haystacks[-1].gap,
         }[self.name]()
-        return _COMPARED[self.compare](float(value), self.limit)
+        # A gap within its error is shown as 0, and is 0 here.
+        gap = float(value) if abs(float(value)) > value.error else 0.0
+        return _COMPARED[self.compare](gap, self.limit)
 
 
 _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -59,6 +62,8 @@ def _condition(word: str) -> _Condition:
         limit = float(found[3])
     except ValueError:
         raise refuse("fail_if", repr(word), allowed) from None
+    if not math.isfinite(limit):
+        raise refuse("fail_if", repr(word), allowed)
     return _Condition(found[1], found[2], limit)
 
 
