@@ -143,8 +143,8 @@ def shown(value):
 
 
 def is_refusal(found, name):
-    """One line, but for an example that `judge` shows."""
-    lines = 9 if name == "judge" else 1
+    """One line, but for the example that `judge` shows, and the translation from PyTorch."""
+    lines = 9 if name in ("judge", "from_torch") else 1
     return isinstance(found, ValueError) and len(str(found).splitlines()) <= lines
 
 

@@ -335,7 +335,8 @@ def test_the_quick_report_is_made_and_made_again_from_the_store(tmp_path):
 def trained(task, attention, value, seed=0):
     measures = {"bits_per_character": value} if task == "text" else {"accuracy": value}
     place = {"task": task, "attention": attention, "width": 16, "seed": seed, "parameters": 7000}
-    return Row(**place, steps=100, chosen=True, result="all steps done", **measures)
+    sizes = {"length": 128, "pairs": 16, "steps": 100}
+    return Row(**place, **sizes, chosen=True, result="all steps done", **measures)
 
 
 @pytest.mark.parametrize(

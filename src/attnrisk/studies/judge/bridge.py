@@ -127,7 +127,7 @@ def from_torch(function: Callable[[Any], Any]) -> Foreign:
         import_module("torch")
     except ImportError:
         name = getattr(function, "__name__", "it")
-        raise reject(name, TORCH_MISSING, TRANSLATION) from None
+        raise reject(name, TORCH_MISSING, TRANSLATION, "function") from None
     return Foreign(function, "torch")
 
 

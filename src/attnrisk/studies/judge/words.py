@@ -23,9 +23,9 @@ TORCH_MISSING = "it is written for PyTorch, and torch is not installed"
 _ALLOWED = "a function of an array of L scores that returns an array of L weights, written with jax.numpy, such as"
 
 
-def reject(name: str, reason: str, example: str = EXAMPLE) -> Refusal:
+def reject(name: str, reason: str, example: str = EXAMPLE, argument: str = "attention") -> Refusal:
     """The exception to raise: what is wrong with the attention called `name`, and how to write one."""
-    return refuse("attention", f"{name} ({reason})", f"{_ALLOWED}\n{example}")
+    return refuse(argument, f"{name} ({reason})", f"{_ALLOWED}\n{example}")
 
 
 def single_precision(name: str, given: Any) -> Refusal:
