@@ -102,6 +102,7 @@ BAD = [
     ("--vocabulary 4", "--vocabulary = 4", "at least 32"),
     ("--task needle --pairs 4", "--pairs = 4", "left out where the task is needle"),
     ("--text setup.txt", "--text = 'setup.txt'", "can be read"),
+    ("--text . --task text", "--text = '.'", "must be a regular file"),
     ("--text short.txt --task text", "--text = 5 characters", "at least 100"),
     ("--text bytes.txt --task text", "--text = 'bytes.txt'", "UTF-8"),
     ("--text short.txt", "--text = 5 characters", "left out where the task is recall"),

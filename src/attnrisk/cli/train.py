@@ -45,14 +45,15 @@ def _read_attention(word: str) -> Any:
 
 def _read_text(given: str) -> str:
     try:
-        if Path(given).exists() and not Path(given).is_file():
-            raise refuse("text", repr(given), "a regular file")
-        return Path(given).read_text(encoding="utf-8")
+        is_regular = not Path(given).exists() or Path(given).is_file()
+        if is_regular:
+            return Path(given).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise refuse("text", repr(given), "a text in UTF-8") from None
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         why = error.strerror if isinstance(error, OSError) else error
         raise refuse("text", repr(given), f"a file that can be read ({why})") from None
+    raise refuse("text", repr(given), "a regular file")
 
 
 @command(

@@ -226,8 +226,10 @@ class Text(AbstractTokenTask):
 
     def __check_init__(self) -> None:
         whole("length", self.length, 2, LARGEST_LENGTH)
-        if len(self.text) < 100 or len(set(self.text)) < 2:  # ten characters to be tested on
-            raise refuse("text", f"{len(self.text)} characters", "at least 100, of two kinds")
+        if len(self.text) < 100:  # ten characters to be tested on
+            raise refuse("text", f"{len(self.text)} characters", "at least 100 characters")
+        if len(set(self.text)) < 2:
+            raise refuse("text", "one character repeated", "of at least two different characters")
         if len(self.characters) > LARGEST_VOCABULARY:
             allowed = f"at most {LARGEST_VOCABULARY} different characters"
             raise refuse("text", f"{len(self.characters)} different characters", allowed)
