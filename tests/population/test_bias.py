@@ -272,7 +272,7 @@ def test_weights_that_all_vanish_are_no_nan():
 @pytest.mark.optimised
 @pytest.mark.parametrize("nu", [29.421, 43.363])
 def test_an_integral_that_is_far_off_is_not_taken_for_the_minimum(nu):
-    """At the threshold 1.6 of the scan two orders agree on a risk below zero; a high order shows the minimum."""
+    """The threshold 1.6 of the scan lies on the edge of a panel, where an integral was once far off."""
     task, relu = ar.SpikedSLR(nu, 2), free("relu")
     risks = []
     for threshold in np.arange(1.85, 3.0, 0.1):

@@ -45,8 +45,7 @@ def _read_attention(word: str) -> Any:
 
 def _read_text(given: str) -> str:
     try:
-        is_regular = not Path(given).exists() or Path(given).is_file()
-        if is_regular:
+        if not Path(given).exists() or Path(given).is_file():
             return Path(given).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise refuse("text", repr(given), "a text in UTF-8") from None
