@@ -4,6 +4,8 @@ The references use neither the rules of the package nor its transform of a ratio
 or in the Gumbel noise of a perturbed argmax, over windows and with steps far beyond what double precision needs.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -247,3 +249,20 @@ def test_the_threshold_of_sigmoid_is_found_in_long_sequences(nu, length):
     found = ar.population_minimum(task, ar.Sigmoid())
     assert 0 < float(found.risk) - float(ar.elementwise_floor(task)) < 3e-3
     assert found.overlaps.m_kk < 15.5
+
+
+@pytest.mark.parametrize("attention", [ar.Softplus(), ar.EluPlusOne()], ids=lambda each: each.name)
+@pytest.mark.parametrize("length", [2, 3])
+def test_exponential_tails_select_where_all_scores_are_negative(attention, length, rng):
+    """As `k` grows these become ReLU, and the largest score where none is positive: here by sampling."""
+    least = ar.population_minimum(ar.MaxSLR(math.inf, length), attention)
+    scores = rng.standard_normal((400_000, length))
+    largest = scores.max(1, keepdims=True)
+    kept = np.where(largest > 0, np.maximum(scores, 0.0), scores == largest)
+    weights = kept / kept.sum(1, keepdims=True)
+    a, b = weights.max(1), (weights**2).sum(1)
+    risk = 1.0 - a.mean() ** 2 / b.mean()
+    slope = -2.0 * a.mean() / b.mean() * a + (a.mean() / b.mean()) ** 2 * b
+    error = slope.std() / math.sqrt(len(scores))
+    assert least.result is ar.Result.K_DIVERGES
+    assert abs(float(least.risk) - risk) < 4.0 * error
