@@ -8,8 +8,9 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.head_plan import HeadRange, head_range, heads_engine
+from attnrisk.population.engines.base import HeadRange, head_range
 from attnrisk.population.overlaps import overlaps_of
+from attnrisk.population.plan import heads_engine
 from attnrisk.population.risk import compiled_risk
 
 FLIPPED = ar.flipped(4.0)
@@ -231,7 +232,7 @@ def test_errors_are_not_understated(rng):
         vectors *= 1.15 / np.linalg.norm(vectors, axis=1, keepdims=True)  # one shape of rules
         overlaps = overlaps_of(vectors, teachers=3)
         found = ar.population_risk(task, heads, overlaps)
-        within, _ = head_range(task, heads, overlaps)
+        within = head_range(task, heads, overlaps)
         engine = heads_engine(task, heads, within, 2.4)
         exact = float(compiled_risk(*as_arrays((engine, task, heads, overlaps))))
         assert abs(exact - float(found)) <= float(found.error)
