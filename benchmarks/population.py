@@ -14,8 +14,8 @@ import scipy.optimize
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.numerics.minimise import minimise_pair
-from attnrisk.population.head_plan import head_range, heads_engine
-from attnrisk.population.plan import light_plan, plan
+from attnrisk.population.engines.base import head_range
+from attnrisk.population.plan import heads_engine, light_plan, plan
 
 OVERLAPS = ar.Overlaps(m_kk=0.7, m_kv=0.3, m_vk=-0.4, m_vv=0.8, q_kk=1.2, q_kv=0.25, q_vv=1.5)
 ACCURACY = 1e-4
@@ -59,7 +59,7 @@ def two_heads(length: int) -> Callable[[], Any]:
     task, heads = ar.FeatureSLR(ar.flipped(4.0), length), ar.Heads(ar.Softmax(), 2)
     M = np.array([[1.7, 0.1], [-1.5, 0.2], [0.1, 1.2]])
     overlaps = ar.Overlaps(M, M @ M.T + 0.1 * np.eye(3))
-    engine = heads_engine(task, heads, head_range(task, heads, overlaps)[0], 1.0)
+    engine = heads_engine(task, heads, head_range(task, heads, overlaps), 1.0)
     arrays, at = as_arrays((engine, task, heads)), as_arrays(overlaps)
 
     def value(overlaps: ar.Overlaps, arrays: Any) -> Any:

@@ -8,8 +8,9 @@ import pytest
 import attnrisk as ar
 from attnrisk.flow.online import _draw, _moments, _Problem
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.head_plan import HeadRange, heads_engine
+from attnrisk.population.engines.base import HeadRange
 from attnrisk.population.overlaps import overlaps_of, vectors_of
+from attnrisk.population.plan import heads_engine
 
 pytestmark = pytest.mark.optimised
 

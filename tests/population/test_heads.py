@@ -38,7 +38,7 @@ def test_three_heads_on_two_features(name, rng):
     overlaps = overlaps_of(0.6 * rng.normal(size=(4, 7)), teachers=3)
     found = ar.population_risk(TASK, attention, overlaps)
     mean, error = _monte_carlo(TASK, attention, overlaps, 100_000, rng)
-    exact = name in ("softmax", "softmax-1", "softplus", "taylor-2")
+    exact = ar.get_attention(name).family == "kernel"
     assert found.kind is (ar.ErrorKind.BOUND if exact else ar.ErrorKind.STANDARD)
     assert abs(float(found) - mean) < 4 * np.hypot(error, float(found.error))
 

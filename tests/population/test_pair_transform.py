@@ -8,8 +8,9 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
-from attnrisk.population.head_plan import HeadRange, head_range, heads_engine
+from attnrisk.population.engines.base import HeadRange, head_range
 from attnrisk.population.overlaps import overlaps_of
+from attnrisk.population.plan import heads_engine
 from attnrisk.population.risk import compiled_risk
 
 FLIPPED = ar.flipped(4.0)
@@ -112,6 +113,63 @@ def test_random_sequences(at, problem, rng):
     assert abs(float(found) - mean) < 4 * error
 
 
+KINKED = {
+    "relu": (0.4, {"off the manifold"}),
+    "relu2": (-0.5, set()),
+    "softpick": (-0.3, {"one plane"}),
+    "elu+1": (-1.0, set()),
+    "ssmax": (0.0, {"off the manifold"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        pytest.param(name, problem, marks=[] if problem in quick else pytest.mark.slow)
+        for name, (_, quick) in KINKED.items()
+        for problem in PROBLEMS
+    ],
+)
+def test_kernels_with_kinks_or_a_length_against_random_sequences(name, problem, rng):
+    """All weights may be zero, where all kernels vanish."""
+    law, length, overlaps = PROBLEMS[problem]
+    task = ar.FeatureSLR(law, length, noise=0.2)
+    heads = ar.Heads(ar.get_attention(name), 2, weights=[0.7, 0.4], bias=[KINKED[name][0], 0.1])
+    found = ar.population_risk(task, heads, overlaps)
+    assert found.kind is ar.ErrorKind.BOUND
+    assert float(found.error) < 3e-8
+    mean, error = _monte_carlo(task, heads, overlaps, 100_000, rng)
+    assert abs(float(found) - mean) < 4 * error
+
+
+def test_scalable_softmax_is_softmax_with_longer_keys():
+    """At each of two lengths; their average is the risk of the law of both."""
+    overlaps, heads = OFF, ar.Heads(ar.ScalableSoftmax(), 2, bias=[0.3, -0.2])
+    both = ar.FeatureSLR(MIXED, ar.LengthLaw([3, 20], [0.25, 0.75]))
+    risks = [
+        float(
+            ar.population_risk(
+                ar.FeatureSLR(MIXED, length),
+                ar.Heads(ar.Softmax(), 2),
+                overlaps.stretched(np.log(length)),
+            )
+        )
+        for length in (3, 20)
+    ]
+    found = ar.population_risk(both, heads, overlaps)
+    assert float(found) == pytest.approx(0.25 * risks[0] + 0.75 * risks[1], abs=1e-11)
+
+
+def test_one_relu_head_is_the_plain_attention(rng):
+    """By clusters and by panels."""
+    task = ar.SpikedSLR(3.0, ar.uniform(1, 4), noise=0.1, spread=0.8)
+    overlaps, relu = overlaps_of(rng.normal(size=(2, 4))), ar.Relu(bias=-0.4)
+    found = ar.population_risk(task, ar.Heads(relu, 1), overlaps)
+    plain = ar.population_risk(task, relu, overlaps)
+    assert abs(float(found) - float(plain)) <= float(found.error) + float(plain.error)
+    assert float(found.error) < 1e-8
+
+
 def test_three_joint_heads(rng):
     """A grid of three dimensions against sequences, and against the product where scores are independent."""
     law = ar.one_of([4.0, 3.0, 2.0])
@@ -160,8 +218,9 @@ def test_long_sequences_against_random_points(rng):
 @pytest.mark.parametrize("on_manifold", [True, False], ids=["on", "off"])
 @pytest.mark.parametrize("length", [1, 10, 1000], ids=str)
 @pytest.mark.parametrize("count", [2, 3])
-def test_heads_of_any_length_against_random_sequences(count, length, on_manifold, rng):
-    heads = ar.Heads(ar.SoftmaxPlusOne(), count, bias=-np.log(length) / 2)
+@pytest.mark.parametrize("kernel", [ar.SoftmaxPlusOne(), ar.Relu()], ids=lambda kernel: kernel.name)
+def test_heads_of_any_length_against_random_sequences(kernel, count, length, on_manifold, rng):
+    heads = ar.Heads(kernel, count, bias=-np.log(length) / 2)
     task = ar.FeatureSLR(MIXED, length, noise=0.2)
     vectors = 0.8 * rng.normal(size=(count + 1, count + 4))
     overlaps = _keys(*vectors[:-1, :2]) if on_manifold else overlaps_of(vectors, teachers=3)
@@ -173,19 +232,33 @@ def test_heads_of_any_length_against_random_sequences(count, length, on_manifold
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [10**4, 10**6], ids=str)
-def test_two_heads_among_a_million_tokens(length, rng):
+@pytest.mark.parametrize("name", ["softmax", "relu2", "softpick"])
+def test_two_heads_among_a_million_tokens(name, length, rng):
     """Sequences token by token, with the values integrated out: `1 − 2vE[a_ε] + v²E[Σa²]`."""
     nu = 4 * np.log(length)
     kappa, v = 3.0, 1.9
-    task, heads = ar.FeatureSLR(ar.flipped(nu), length), ar.Heads(ar.Softmax(), 2)
+    bias = 0.0 if name == "softmax" else -kappa * np.sqrt(2 * np.log(length))
+    heads = ar.Heads(ar.get_attention(name), 2, bias=bias)
+    task = ar.FeatureSLR(ar.flipped(nu), length)
+
+    def strength(scores):
+        top = kappa * np.sqrt(nu) + bias
+        return {
+            "softmax": np.exp(scores - top),
+            "relu2": np.maximum(scores, 0.0) ** 2,
+            "softpick": np.abs(np.expm1(scores)),
+        }[name]
+
     losses = []
     for _ in range(2000 if length < 10**5 else 100):
         fields = rng.standard_normal(length)
         fields[0] += rng.choice([-1.0, 1.0]) * np.sqrt(nu)
         weights = np.zeros(length)
         for sign in (1.0, -1.0):
-            strengths = np.exp(sign * kappa * fields - kappa * np.abs(fields).max())
-            weights += 0.5 * strengths / strengths.sum()
+            scores = sign * kappa * fields + bias
+            strengths = strength(scores)
+            own = strengths * (scores > 0) if name == "softpick" else strengths
+            weights += 0.5 * own / max(strengths.sum(), 1e-300)
         losses.append(1.0 - 2.0 * v * weights[0] + v**2 * np.sum(weights**2))
     error = np.std(losses) / np.sqrt(len(losses))
     found = float(ar.population_risk(task, heads, _keys([kappa], [-kappa], value=v)))
@@ -194,6 +267,8 @@ def test_two_heads_among_a_million_tokens(length, rng):
 
 SLOPES = {
     "pairs": (ATTENTIONS[1], OFF),
+    "kinks": (ar.Heads(ar.Relu(), 2, bias=[-1.0, 0.5]), OFF),
+    "opposite kinks": (ar.Heads(ar.Softpick(), 2, bias=-0.5), _keys([1.3, 0.2], [-1.3, -0.2])),
     "opposite": (ATTENTIONS[0], _keys([1.3, 0.2], [-1.3, -0.2])),
     "joint": (ATTENTIONS[2], OFF),
 }
@@ -205,7 +280,7 @@ def test_gradients_are_those_of_finite_differences(name):
     attention, overlaps = SLOPES[name]
     task = ar.FeatureSLR(MIXED, 3)
     M, root = np.asarray(overlaps.M), np.linalg.cholesky(overlaps.residual + 1e-12 * np.eye(3))
-    vectors = jnp.asarray(np.concatenate([M, root if name != "opposite" else 0.0 * root], 1))
+    vectors = jnp.asarray(np.concatenate([M, 0.0 * root if "opposite" in name else root], 1))
     engine = heads_engine(task, attention, HeadRange(2.5, 4.0, -1.0, 1.0), 1.3)
     arrays = as_arrays((engine, task, attention))
 
@@ -231,7 +306,7 @@ def test_errors_are_not_understated(rng):
         vectors *= 1.15 / np.linalg.norm(vectors, axis=1, keepdims=True)  # one shape of rules
         overlaps = overlaps_of(vectors, teachers=3)
         found = ar.population_risk(task, heads, overlaps)
-        within, _ = head_range(task, heads, overlaps)
+        within = head_range(task, heads, overlaps)
         engine = heads_engine(task, heads, within, 2.4)
         exact = float(compiled_risk(*as_arrays((engine, task, heads, overlaps))))
         assert abs(exact - float(found)) <= float(found.error)

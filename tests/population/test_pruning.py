@@ -60,5 +60,5 @@ def test_heads_normalised_together_are_refused():
         0.0,
         found.result,
     )
-    with pytest.raises(ValueError, match="analytic kernel"):
+    with pytest.raises(ValueError, match="heads of a kernel"):
         ar.prune_heads(TASK, HeadsMinimum((joint,)))

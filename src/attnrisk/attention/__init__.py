@@ -1,7 +1,7 @@
 """Attention mechanisms: three families, several heads, and a catalogue of attentions from the literature."""
 
 from .base import AbstractAttention
-from .catalogue import CATALOGUE, DEFAULT_BIAS, FREE_BIAS, get_attention, named
+from .catalogue import CATALOGUE, DEFAULT_BIAS, FREE_BIAS, get_attention, get_heads, named
 from .elementwise import AbstractElementwise, Elementwise
 from .formulas import (
     ClippedSoftmax,
@@ -64,5 +64,6 @@ __all__ = [
     "Taylor2",
     "TopKSoftmax",
     "get_attention",
+    "get_heads",
     "named",
 ]

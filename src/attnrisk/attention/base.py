@@ -29,6 +29,10 @@ class AbstractAttention(eqx.Module):
     posterior, where a search starts. `features` are scores at which the attention is not smooth. `compares_tokens` says
     whether the weight of a token depends on other scores. `keys` is the number of key vectors. `knows_length` says
     whether the formula contains the number of tokens.
+
+    Of attentions with several heads: `head_weights` are those of heads that are normalised one by one, and
+    `free_weights` says that they are optimised; `is_joint`, that heads are normalised together; `tied`, that biases
+    follow from the norms of the keys.
     """
 
     name: eqx.AbstractClassVar[str]
@@ -39,6 +43,10 @@ class AbstractAttention(eqx.Module):
     keys: ClassVar[int] = 1
     knows_length: ClassVar[bool] = False
     features: ClassVar[tuple[float, ...]] = ()
+    head_weights: ClassVar[Any] = None
+    free_weights: ClassVar[bool] = False
+    is_joint: ClassVar[bool] = False
+    tied: ClassVar[bool] = False
     bias: Any = eqx.field(default=0.0, kw_only=True, converter=partial(real, "bias"))
     free_bias: bool = eqx.field(default=False, static=True, kw_only=True)
 
@@ -106,6 +114,33 @@ class AbstractAttention(eqx.Module):
     def given_norms(self, squares: Float[Array, " keys"]) -> "AbstractAttention":
         """A copy in which biases that depend on the squared norms `Q_hh` of the keys are evaluated."""
         return self
+
+    @property
+    def one_head(self) -> "AbstractAttention":
+        """The attention of each head."""
+        return self
+
+    @property
+    def head_name(self) -> str:
+        """The name of the attention of each head."""
+        return self.one_head.name
+
+    def key_biases(self, squares: Float[Array, " keys"]) -> Float[Any, " keys"]:
+        """What is added to the scores of each key, given the squared norms `Q_hh`."""
+        return jnp.reshape(self.bias, (1,))
+
+    @property
+    def searched_biases(self) -> int:
+        """The number of biases to optimise."""
+        return self.keys if self.free_bias else 0
+
+    def with_searched_biases(self, biases: Float[Array, " n"]) -> "AbstractAttention":
+        """A copy with these values of the biases to optimise."""
+        return self.with_bias(biases[0]) if self.free_bias else self
+
+    def first_biases(self, squares: Any, longest: float) -> Any:
+        """Where a search starts from: a head passes tokens that are likelier to be its needle than noise."""
+        return (-squares / 2.0 - np.log(longest) / 2.0)[..., : self.searched_biases]
 
     def with_bias(self, bias: Any) -> "AbstractAttention":
         """A copy with another bias."""

@@ -26,6 +26,7 @@ from .formulas import (
     Taylor2,
     TopKSoftmax,
 )
+from .heads import BayesSoftmax, Heads
 
 
 class Entry(NamedTuple):
@@ -163,3 +164,29 @@ def named(name: str, bias: str) -> str:
     if bias == DEFAULT_BIAS:
         return name
     return f"{name}, bias {bias}"
+
+
+def get_heads(name: str, count: int, bias: str | float = DEFAULT_BIAS) -> AbstractAttention:
+    """Get heads of an attention of the catalogue, or Bayes-softmax, by name.
+
+    Args:
+        name: A name of the catalogue, or `"bayes-softmax"`.
+        count: Number of heads. One head of the catalogue is the attention itself.
+        bias: As for `get_attention`. By default softmax-1 has a free bias, without which its heads assign weight where
+            they detect nothing. Those of Bayes-softmax are always free.
+
+    Returns:
+        The attention.
+
+    Examples:
+        >>> ar.get_heads("softmax-1", 2).free_bias
+        True
+    """
+    if name == BayesSoftmax.name:
+        if bias not in (DEFAULT_BIAS, FREE_BIAS):
+            raise refuse("bias", shown(bias), f"{FREE_BIAS} where the attention is {name}")
+        return BayesSoftmax(count)
+    if name == SoftmaxPlusOne.name and bias == DEFAULT_BIAS:
+        bias = FREE_BIAS
+    one = get_attention(name, bias)
+    return one if count == 1 else Heads(one, count)

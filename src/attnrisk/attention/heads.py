@@ -27,6 +27,9 @@ class AbstractHeads(AbstractAttention):
     def __call__(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
         return self.attend(scores, mask)
 
+    def with_searched_biases(self, biases: Float[Array, " n"]) -> AbstractAttention:
+        return self.with_bias(biases) if self.free_bias else self
+
 
 class Heads(AbstractHeads):
     """Several heads of one attention, each normalised separately: the weight of token `ℓ` is `Σ_h c_h σ(χ_h + b_h)_ℓ`.
@@ -91,6 +94,25 @@ class Heads(AbstractHeads):
     def takes_mask(self) -> bool:
         return self.attention.takes_mask
 
+    @property
+    def knows_length(self) -> bool:  # type: ignore[override]
+        return self.attention.knows_length
+
+    @property
+    def one_head(self) -> AbstractAttention:
+        return self.attention
+
+    def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
+        if not self.knows_length:
+            return self, 1.0
+        known, stretch = self.attention.at_length(length)
+        return eqx.tree_at(
+            lambda heads: (heads.attention, heads.bias), self, (known, stretch * self.bias)
+        ), stretch
+
+    def key_biases(self, squares: Float[Array, " H"]) -> Float[Any, " H"]:
+        return self.attention.bias + jnp.asarray(self.bias)
+
     def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
         own = jax.vmap(lambda score, bias: self.attention(score + bias, mask))
         return jnp.asarray(self.head_weights) @ own(scores, jnp.asarray(self.bias))
@@ -120,6 +142,7 @@ class BayesSoftmax(AbstractHeads):
     name: ClassVar[str] = "bayes-softmax"
     analytic: ClassVar[bool] = True
     exponential: ClassVar[bool] = True
+    is_joint: ClassVar[bool] = True
     count: int = eqx.field(static=True)
     tied: bool = eqx.field(static=True)
     weights: Float[Any, " H"]
@@ -147,6 +170,20 @@ class BayesSoftmax(AbstractHeads):
             return self
         found = jnp.log(jnp.asarray(self.weights)) - squares / 2.0
         return BayesSoftmax(self.count, bias=found, free_bias=False, weights=self.weights)
+
+    def key_biases(self, squares: Float[Array, " H"]) -> Float[Any, " H"]:
+        return jnp.asarray(self.given_norms(squares).bias)
+
+    @property
+    def searched_biases(self) -> int:
+        """The first is void: only differences matter."""
+        return self.keys - 1 if self.free_bias else 0
+
+    def with_searched_biases(self, biases: Float[Array, " n"]) -> AbstractAttention:
+        return self.with_bias(jnp.append(0.0, biases)) if self.free_bias else self
+
+    def first_biases(self, squares: Any, longest: float) -> Any:
+        return ((squares[..., :1] - squares[..., 1:]) / 2.0)[..., : self.searched_biases]
 
     def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
         if self.tied:

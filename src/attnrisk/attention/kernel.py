@@ -16,6 +16,7 @@ from .base import AbstractAttention, Mask, count_tokens, takes_length
 
 _FAR = 5e3  # scores from which powers are read off
 _SAME_POWER = 1e-4
+_MOST_POWERS = 8.0
 
 
 class AbstractKernel(AbstractAttention):
@@ -42,6 +43,11 @@ class AbstractKernel(AbstractAttention):
         """Whether `φ` is zero somewhere, as ReLU is."""
         return _vanishes(self.with_bias(0.0))
 
+    @property
+    def kink_power(self) -> float:
+        """The largest power of the distance from one of its `features` with which `φ` vanishes there; at least 1."""
+        return _kink_power(self.with_bias(0.0))
+
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         argument = scores + self.bias
         log_phi = self.log_phi(argument)
@@ -64,6 +70,17 @@ def _vanishes(kernel: AbstractKernel) -> bool:
     with jax.ensure_compile_time_eval():
         probes = jax.jit(kernel.log_phi)(np.array([-1e3, -1.0, 0.0, 1.0, 1e3]))
     return bool(np.any(np.isneginf(np.asarray(probes))))
+
+
+@cache
+def _kink_power(kernel: AbstractKernel) -> float:
+    distances = np.array([[-1e-5], [-1e-4], [1e-4], [1e-5]])
+    with jax.ensure_compile_time_eval():
+        values = np.asarray(jax.jit(kernel.log_phi)(distances + np.array(kernel.features)))
+    far, near = values[[1, 2]], values[[0, 3]]
+    positive = np.isfinite(far) & np.isfinite(near)
+    powers = (far[positive] - near[positive]) / np.log(10.0)
+    return float(np.clip(np.max(powers, initial=1.0), 1.0, _MOST_POWERS))
 
 
 class PowerKernel(AbstractKernel):

@@ -52,24 +52,28 @@ def population(args: Any) -> render.Shown:
     from ..population import Minimum, bayes_risk, population_minimum, population_risk
 
     task, given, found = args.task, args.overlaps, []
-    if given is not None:
-        _check_bias(args.attentions)
     if given is not None and (task.features > 1 or any(a.keys > 1 for a in args.attentions)):
         raise refuse("overlaps", "(given)", "left out with several heads or features")
+    if given is not None:
+        _check_bias(args.attentions)
     with ThreadPoolExecutor(1) as other:
         meanwhile = other.submit(bayes_risk, task)
         for done, attention in enumerate(args.attentions):
-            args.progress(_name(attention), done, len(args.attentions))
+            args.progress(attention.head_name, done, len(args.attentions))
             if given is None:
                 found.append(population_minimum(task, attention))
             else:
                 found.append(Minimum(population_risk(task, attention, given), given, attention))
     bayes = meanwhile.result()
+
+    def has_matrices(least: Minimum | HeadsMinimum) -> bool:
+        return given is None and (task.has_random_shift or least.attention.family == "heads")
+
     found.sort(key=lambda each: float(each.risk))
     rows = [
         {
-            "attention": _name(each.attention),
-            **(_heads_fields(each) if _has_heads(each) else _one_head_fields(each)),
+            "attention": each.attention.head_name,
+            **(_heads_fields(each) if has_matrices(each) else _one_head_fields(each)),
             "converged": each.converged,
             "bayes_risk": float(bayes),
             "gap": float(each.risk) - float(bayes),
@@ -82,7 +86,7 @@ def population(args: Any) -> render.Shown:
         "task": render.task_fields(task),
     }
     show: Any = _risk_panel if len(found) == 1 else _risk_table
-    if any(map(_has_heads, found)):
+    if any(map(has_matrices, found)):
         show = _heads_panel if len(found) == 1 else _heads_table
     return render.Shown(fields, [show(render.task_words(task), found, bayes, given is not None)])
 
@@ -91,21 +95,8 @@ def _check_bias(attentions: Sequence[AbstractAttention]) -> None:
     """Refuse to tune a bias where overlaps are given; that of erf and sigmoid is 0 there."""
     from .._check import refuse
 
-    if any(each.free_bias and not type(each)().free_bias for each in attentions):
+    if any(each.searched_biases and not type(each)().free_bias for each in attentions):
         raise refuse("bias", "free", "a number where overlaps are given")
-
-
-def _name(attention: AbstractAttention) -> str:
-    """Of heads that of their attention."""
-    from ..attention import Heads
-
-    return attention.attention.name if isinstance(attention, Heads) else attention.name
-
-
-def _has_heads(least: Minimum | HeadsMinimum) -> bool:
-    from ..population import HeadsMinimum
-
-    return isinstance(least, HeadsMinimum)
 
 
 def _one_head_fields(least: Minimum) -> dict[str, Any]:
@@ -154,7 +145,7 @@ def _heads_panel(task: str, found: list[HeadsMinimum], bayes: Estimate, at_overl
         "minima found": "\n".join(lines),
     }
     heads = f"{least.attention.keys} heads of " if least.attention.keys > 1 else ""
-    return render.facts(f"{heads}{_name(least.attention)} on the {task}", rows)
+    return render.facts(f"{heads}{least.attention.head_name} on the {task}", rows)
 
 
 def _heads_table(
@@ -162,7 +153,7 @@ def _heads_table(
 ) -> Any:
     rows = [
         (
-            _name(least.attention),
+            least.attention.head_name,
             render.with_error(least.risk, _DIGITS),
             render.significant(_gap(least.risk, bayes), _DIGITS),
             _key_words(least.overlaps.M[:-1, :-1]),

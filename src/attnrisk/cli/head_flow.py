@@ -41,7 +41,6 @@ def head_flow(args: Any, starts: Overlaps, times: Sequence[float]) -> render.Sho
     """Paths from the starts: gradient flow, or with `--step` online SGD."""
     import jax
 
-    from ..attention import Heads
     from ..flow import feature_times
 
     task, attention = args.task, args.attention
@@ -50,7 +49,6 @@ def head_flow(args: Any, starts: Overlaps, times: Sequence[float]) -> render.Sho
         args.progress("run", run, args.runs)
         start = jax.tree.map(lambda leaf: leaf[run], starts)  # noqa: B023 -- used in this turn
         paths.append(_online(args, start, times) if args.step else _flowed(args, start, times))
-    heads = isinstance(attention, Heads)
     rows = [
         {
             "result": str(path.result),
@@ -61,11 +59,11 @@ def head_flow(args: Any, starts: Overlaps, times: Sequence[float]) -> render.Sho
         }
         for path in paths
     ]
-    name = attention.attention.name if heads else attention.name
+    name, weights = attention.head_name, attention.head_weights
     fields = render.one_or_many("runs", rows) | {
         "attention": name,
         "heads": attention.keys,
-        "head_weights": list(map(float, attention.head_weights)) if heads else None,
+        "head_weights": None if weights is None else list(map(float, weights)),
         "step": args.step,
         "batch": args.batch if args.step else None,
         "task": render.task_fields(task),

@@ -222,22 +222,16 @@ def heads() -> Options:
     count = whole("heads", "Number of heads of each attention.", 1, 100, "1")
 
     def read(attention: list[str], bias: str, heads: str) -> list[AbstractAttention]:
-        from ..attention import BayesSoftmax, Heads, SoftmaxPlusOne
+        from ..attention import BayesSoftmax, get_heads
 
         number = count.read(heads=heads)
-        if BayesSoftmax.name in attention and bias not in ("default", "free"):
-            raise refuse("bias", repr(bias), f"free where the attention is {BayesSoftmax.name}")
         names = [name.strip() for word in attention for name in word.split(",")]
         plain = [name for name in dict.fromkeys(names) if name != BayesSoftmax.name]
         found = listed.read(attention=plain, bias=bias) if plain else []
         if number > 1:
-            # A head of softmax-1 gives no weight to tokens whose scores are below its bias.
-            usual = SoftmaxPlusOne if bias == "default" else ()
-            found = [
-                Heads(each, number, free_bias=each.free_bias or isinstance(each, usual))
-                for each in found
-            ]
-        return [*found, *([BayesSoftmax(number)] if BayesSoftmax.name in names else [])]
+            found = [get_heads(each.name, number, bias) for each in found]
+        joint = BayesSoftmax.name in names
+        return [*found, *([get_heads(BayesSoftmax.name, number, bias)] if joint else [])]
 
     return Options("attentions", (*listed.parameters, *count.parameters), read)
 

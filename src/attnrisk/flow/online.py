@@ -17,13 +17,13 @@ from jaxtyping import Array, Float
 
 from .._check import numbers, of_type, real, refuse, shown, whole
 from .._results import ErrorKind, Estimate, Result
-from ..attention import AbstractAttention, BayesSoftmax
+from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.linalg import cholesky
 from ..numerics.qmc import sobol
 from ..population.engines.sobol import needle_sequence
 from ..population.overlaps import Overlaps
-from ..population.plan import check_problem
+from ..population.plan import check_needle, check_problem
 from ..tasks import AbstractNeedle, AbstractTask
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(0.1, 100.0, 31)])
@@ -181,11 +181,11 @@ class _Problem(eqx.Module):
 
 def _check(task: Any, attention: Any, start: Any) -> _Problem:
     check_problem(task, attention)
-    if not isinstance(task, AbstractNeedle):
-        allowed = "one with a shifted token (spiked or features) for online SGD"
-        raise refuse("task", task.name, allowed)
-    if isinstance(attention, BayesSoftmax) and attention.tied:
-        raise refuse("attention", "bayes-softmax with tied biases", "one with biases of its own")
+    check_needle(task, "online SGD")
+    if attention.tied:
+        raise refuse(
+            "attention", f"{attention.name} with tied biases", "one with biases of its own"
+        )
     of_type("start", start, Overlaps, "of type Overlaps, such as aligned(0.1)")
     shape = attention.keys + 1, task.features + 1
     if np.shape(start.M) != shape:

@@ -20,9 +20,10 @@ from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import estimate_from
 from ..population.engines import AbstractEngine
+from ..population.engines.base import SHARPEST
 from ..population.engines.sobol import MOST_POINTS, RANDOMISATIONS
 from ..population.overlaps import Overlaps, overlaps_of, vectors_of
-from ..population.plan import SHARPEST, is_exact, light_plan, plan, steepest
+from ..population.plan import is_exact, light_plan, plan, steepest
 from ..tasks import AbstractTask
 
 # Lengths of keys that plans are made for, each at a higher cost than the one before. A longer key leaves the domain.

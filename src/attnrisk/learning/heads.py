@@ -14,8 +14,9 @@ from .._check import Refusal, of_type, refuse, whole
 from .._results import ErrorKind, Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
-from ..population.head_plan import HeadRange, has_exact_heads, heads_engine
+from ..population.engines.base import HeadRange
 from ..population.overlaps import Overlaps
+from ..population.plan import has_exact_heads, heads_engine
 from ..tasks import AbstractTask, FeatureSLR, SpikedSLR
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import probes

@@ -24,8 +24,9 @@ from ..numerics.quadrature import (
 )
 from ..tasks import AbstractPlanted, AbstractSelected, AbstractTask, LengthLaw
 from .bayes import bayes_risk, location_missed
+from .engines.base import SHARPEST
 from .engines.selection import relevance
-from .plan import ORDERS, SHARPEST, SOFTMAX, by_kind, check_problem, is_exact
+from .plan import ORDERS, SOFTMAX, by_kind, check_problem, is_exact
 
 _ROUNDING = 1e-14  # of a formula
 _STEP, _TAIL = 0.1, 40.0  # in log(−log p); beyond the tail nothing is left in double precision

@@ -1,12 +1,15 @@
-"""Whether an attention is continuous, as gradients over random points need."""
+"""Whether an attention is continuous, as gradients of averages need."""
+
+from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .._check import refuse
-from ..attention import AbstractAttention
+from ..attention import AbstractAttention, Elementwise
 from ..numerics.arrays import as_arrays
 
 _LINES, _PARTS, _CUTS, _JUMP = 64, 16, 10, 1e-6  # the last parts are 10^-12 of a line
@@ -17,6 +20,18 @@ def check_continuous(attention: AbstractAttention, longest: int) -> None:
     if not is_continuous(attention, longest):
         allowed = "continuous in the scores where the risk is found from random points"
         raise refuse("attention", attention.name, allowed)
+
+
+def check_continuous_kernel(attention: AbstractAttention, longest: int) -> None:
+    """Refuse heads of a kernel that jumps: the gradient of an integral over its scores misses the jumps.
+
+    The weights may jump where all kernels vanish, as those of ReLU do: the transform integrates over that.
+    """
+    known, _ = attention.at_length(longest)
+    kernel: Any = known.one_head
+    plain = Elementwise(lambda scores: kernel.share(scores) * jnp.exp(kernel.log_phi(scores)))
+    if not kernel.analytic and not is_continuous(plain, longest):
+        raise refuse("attention", attention.head_name, "a kernel that is continuous in the score")
 
 
 def is_continuous(attention: AbstractAttention, longest: int) -> bool:

@@ -17,18 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import of_type, refuse, shown, whole
+from .._check import of_type, refuse, whole
 from .._results import Estimate, Result
-from ..attention import AbstractAttention, BayesSoftmax
+from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.minimise import Descent, map_batch, minimise_bfgs
 from ..numerics.qmc import sobol
 from ..tasks import AbstractNeedle, AbstractTask
-from .continuity import check_continuous
-from .engines.base import AbstractEngine
-from .head_plan import HeadRange, has_exact_heads, heads_engine
-from .manifold import ManifoldProblem, best_weights
+from .continuity import check_continuous, check_continuous_kernel, is_continuous
+from .engines.base import AbstractEngine, HeadRange
+from .manifold import ManifoldProblem, RandomSequences, best_weights
 from .overlaps import Overlaps
+from .plan import check_needle, has_exact_heads, heads_engine
 from .risk import population_risk
 
 Kind = Literal["minimum", "saddle", "flat", "not certified"]
@@ -72,24 +72,21 @@ class LocalMinimum(eqx.Module):
     @property
     def head_weights(self) -> list[float] | None:
         """`c_h` of heads that are normalised one by one."""
-        return _listed(getattr(self.attention, "head_weights", None))
+        weights = self.attention.head_weights
+        return None if weights is None else np.asarray(weights, float).tolist()
 
     @property
     def biases(self) -> list[float] | None:
         """Of each head, added to its scores, where they matter."""
         squares = jnp.diagonal(jnp.asarray(self.overlaps.Q))[:-1]
-        attention = self.attention.given_norms(squares)
-        is_used = self.attention.free_bias or isinstance(attention, BayesSoftmax)
-        return _listed(attention.bias) if is_used or np.any(attention.bias) else None
+        biases = np.ravel(self.attention.given_norms(squares).bias)
+        is_used = self.attention.free_bias or self.attention.is_joint or np.any(biases)
+        return biases.tolist() if is_used else None
 
     @property
     def lowest_eigenvalue(self) -> float | None:
         """Of the Hessian, where there is one."""
         return float(self.eigenvalues[0]) if self.eigenvalues.size else None
-
-
-def _listed(values: Any) -> list[float] | None:
-    return None if values is None else np.atleast_1d(np.asarray(values, float)).tolist()
 
 
 class HeadsMinimum(eqx.Module):
@@ -169,14 +166,12 @@ def heads_minimum(
     Returns:
         A `HeadsMinimum`: all minima found with distinct risks, lowest first.
     """
-    if not isinstance(task, AbstractNeedle):
-        allowed = "one with a shifted token (spiked or features) for several heads"
-        raise refuse("task", task.name if isinstance(task, AbstractTask) else shown(task), allowed)
+    task = check_needle(task, "several heads")
     of_type("attention", attention, AbstractAttention, "an attention")
     seed = whole("seed", seed, minimum=0)
     problem, exact = ManifoldProblem(task, attention), has_exact_heads(task, attention)
-    if not exact:
-        check_continuous(attention, int(task.length.longest))
+    longest = int(task.length.longest)
+    (check_continuous_kernel if exact else check_continuous)(attention, longest)
     integral, starts = (
         _search_integral(task, attention, exact, seed),
         _starts(problem, seed, random_starts),
@@ -194,10 +189,14 @@ def heads_minimum(
 def _search_integral(
     task: AbstractNeedle, attention: AbstractAttention, exact: bool, seed: int
 ) -> Any:
-    """Points of random sequences, or a rough exact engine where sequences are long."""
+    """Points of random sequences, or a rough exact engine where sequences are long or weights jump."""
     lengths = np.asarray(task.length.lengths)
     fields = task.features * int(lengths[-1])
-    if exact and (fields > _MOST_FIELDS or lengths.size > 1):
+    if exact and (
+        fields > _MOST_FIELDS
+        or lengths.size > 1
+        or not (attention.analytic or is_continuous(attention, int(lengths[-1])))
+    ):
         reach = float(task.strength) + 1.0
         within = HeadRange(reach * _widest(task), reach * float(task.strength), -2.0 * reach, 2.0)
         return heads_engine(task, attention, within, _ROUGH)
@@ -208,7 +207,7 @@ def _search_integral(
         most = 2**_LOG2_NUMBERS // _LEAST_POINTS // task.features
         raise refuse("length", str(task.length), f"at most {most} for this attention and task")
     dimension = 1 + task.shift_uniforms + fields
-    return sobol(dimension, log2, 1, seed)[0]
+    return RandomSequences(sobol(dimension, log2, 1, seed)[0])
 
 
 def _widest(task: AbstractNeedle) -> float:
@@ -245,12 +244,7 @@ def _starts(problem: ManifoldProblem, seed: int, random: int) -> Float[np.ndarra
         for _ in range(random)
     ]
     squares = np.stack([(each**2).sum(1) for each in keys])
-    biases = -squares / 2.0
-    if isinstance(problem.attention, BayesSoftmax):
-        biases = biases[:, 1:] - biases[:, :1]
-    else:
-        biases = biases - math.log(float(task.length.longest)) / 2.0
-    biases = biases[:, : problem.free_biases]
+    biases = problem.attention.first_biases(squares, float(task.length.longest))
     padded = np.pad(np.stack(keys), ((0, 0), (0, 0), (0, 1)))
     return np.concatenate([padded.reshape(len(keys), -1), biases], 1)
 
@@ -295,7 +289,7 @@ def _engine_at(problem: ManifoldProblem, points: Sequence[Any]) -> AbstractEngin
         own, attention = problem.unpack(jnp.asarray(point))
         squares = jnp.sum(own**2, 1)
         keys.append(float(jnp.sqrt(jnp.max(squares))))
-        biases.append(np.ravel(attention.given_norms(squares).bias))
+        biases.append(np.asarray(attention.key_biases(squares)))
     length = 1.1 * max(keys) + 0.1
     within = HeadRange(
         length * _widest(problem.task),
@@ -303,7 +297,7 @@ def _engine_at(problem: ManifoldProblem, points: Sequence[Any]) -> AbstractEngin
         float(np.min(biases)) - 1.0,
         float(np.max(biases)) + 1.0,
     )
-    joint = problem.attention.keys if isinstance(problem.attention, BayesSoftmax) else 1
+    joint = problem.attention.keys if problem.attention.is_joint else 1
     return heads_engine(problem.task, problem.attention, within, _FINENESS[joint])
 
 

@@ -11,11 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..attention import AbstractAttention, AbstractHeads, BayesSoftmax, Heads
+from ..attention import AbstractAttention
 from ..numerics.linalg import solve
 from ..tasks import AbstractNeedle
-from .engines import NeedleHeads
-from .engines.base import AbstractEngine
 from .engines.sobol import needle_sequence
 from .overlaps import Overlaps
 
@@ -26,30 +24,17 @@ class ManifoldProblem(eqx.Module):
     """A point is the components of the keys, along the features and one direction outside them, then the free biases.
 
     One direction is enough for any dimension: the Hessian is the same in all. A descent from a point without that
-    component stays without it. An `integral` is an engine, or points of random sequences.
+    component stays without it. An `integral` is an engine, or `RandomSequences`.
     """
 
     task: AbstractNeedle
     attention: AbstractAttention
 
-    @property
-    def free_biases(self) -> int:
-        """Of Bayes-softmax the first is void."""
-        if not self.attention.free_bias:
-            return 0
-        return self.attention.keys - isinstance(self.attention, BayesSoftmax)
-
     def unpack(self, point: Float[Array, " n"]) -> tuple[Float[Array, "H n"], AbstractAttention]:
         """The keys, and the attention with its biases."""
-        end = point.size - self.free_biases
-        keys, biases = point[:end].reshape(self.attention.keys, -1), point[end:]
-        if not self.free_biases:
-            return keys, self.attention
-        if isinstance(self.attention, BayesSoftmax):
-            biases = jnp.concatenate([jnp.zeros(1), biases])
-        if not isinstance(self.attention, AbstractHeads):
-            return keys, self.attention.with_bias(biases[0])
-        return keys, self.attention.with_bias(biases)
+        end = point.size - self.attention.searched_biases
+        keys = point[:end].reshape(self.attention.keys, -1)
+        return keys, self.attention.with_searched_biases(point[end:])
 
     def overlaps(self, keys: Float[Array, "H n"]) -> Overlaps:
         """With `v = v*`."""
@@ -63,20 +48,9 @@ class ManifoldProblem(eqx.Module):
         keys, attention = self.unpack(point)
         attention = attention.given_norms(jnp.sum(keys**2, 1))
 
-        def at(attention: AbstractAttention) -> tuple[Array, Array]:
-            if isinstance(integral, AbstractEngine):
-                return integral.correlations(self.task, attention, self.overlaps(keys))
-            return _sampled(self.task, attention, keys, integral)
-
-        if not (isinstance(attention, Heads) and attention.free_weights):
-            return at(attention)
-        if isinstance(integral, NeedleHeads):
+        if attention.free_weights:
             return integral.by_head(self.task, attention, self.overlaps(keys))
-        # A is linear in the weights of heads, and B quadratic.
-        weights = jnp.asarray(attention.head_weights)
-        label = jax.jacfwd(lambda c: at(attention.with_head_weights(c))[0])(weights)
-        power = jax.jacfwd(jax.jacfwd(lambda c: at(attention.with_head_weights(c))[1]))(weights)
-        return label, power / 2.0
+        return integral.correlations(self.task, attention, self.overlaps(keys))
 
     def explained(self, integral: Any, point: Float[Array, " n"]) -> Array:
         """`A²/B`, or `Aᵀ B⁻¹ A`."""
@@ -97,19 +71,38 @@ def best_weights(label: Float[Array, " H"], power: Float[Array, "H H"]) -> Float
     return solve(power + _WHOLE * jnp.trace(power) * jnp.eye(label.size), label)
 
 
-def _sampled(
-    task: AbstractNeedle, attention: AbstractAttention, keys: Array, points: Float[Array, "n d"]
-) -> tuple[Array, Array]:
-    """`A` and `B` over random sequences: scores come from drawn fields along the features, smooth in the keys."""
-    features = task.features
+class RandomSequences(eqx.Module):
+    """`A` and `B` over random sequences, at overlaps on the manifold.
 
-    def at_point(point: Array) -> tuple[Array, Array]:
-        drawn = needle_sequence(task, point, features)
-        fields = jnp.where(drawn.relevant[:, None], drawn.shift, 0.0)
-        fields = fields + drawn.deviations[:, None] * drawn.normals
-        weights = attention.attend(keys[:, :features] @ fields.T)  # none has a component outside
-        squares = drawn.deviations**2
-        return jnp.sum(squares * drawn.relevant * weights), jnp.sum(squares * weights**2)
+    Scores come from drawn fields along the features, smooth in the keys.
+    """
 
-    label, power = jax.vmap(at_point)(points)
-    return jnp.mean(label), jnp.mean(power)
+    points: Float[Any, "n d"]
+
+    def correlations(
+        self, task: AbstractNeedle, attention: AbstractAttention, overlaps: Overlaps
+    ) -> tuple[Array, Array]:
+        features, keys = task.features, overlaps.M[:-1, :-1]  # none has a component outside
+
+        def at_point(point: Array) -> tuple[Array, Array]:
+            drawn = needle_sequence(task, point, features)
+            fields = jnp.where(drawn.relevant[:, None], drawn.shift, 0.0)
+            fields = fields + drawn.deviations[:, None] * drawn.normals
+            weights = attention.attend(keys @ fields.T)
+            squares = drawn.deviations**2
+            return jnp.sum(squares * drawn.relevant * weights), jnp.sum(squares * weights**2)
+
+        label, power = jax.vmap(at_point)(self.points)
+        return jnp.mean(label), jnp.mean(power)
+
+    def by_head(
+        self, task: AbstractNeedle, attention: Any, overlaps: Overlaps
+    ) -> tuple[Array, Array]:
+        """`A` is linear in the weights of heads, and `B` quadratic."""
+
+        def at(weights: Array) -> tuple[Array, Array]:
+            return self.correlations(task, attention.with_head_weights(weights), overlaps)
+
+        weights = jnp.asarray(attention.head_weights)
+        label = jax.jacfwd(lambda c: at(c)[0])(weights)
+        return label, jax.jacfwd(jax.jacfwd(lambda c: at(c)[1]))(weights) / 2.0

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from .._check import refuse
 from .._results import ErrorKind, Result
-from ..attention import AbstractAttention, AbstractHeads, Kernel
-from ..tasks import AbstractTask, FeatureSLR
+from ..attention import AbstractAttention, Kernel
+from ..tasks import AbstractTask
 from .bias import biased_minima, unbiased_minimum
 from .heads_minimum import heads_minimum
 from .minimisers import Minimum
@@ -44,8 +44,8 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
         >>> print(f"{best.risk:.6f} at k = {best.overlaps.m_kk:.3f} k*, bias {best.bias:.3f}, {best.result}")
         0.457644 at k = 0.916 k*, bias -1.930, converged
     """
-    if isinstance(attention, AbstractHeads) or isinstance(task, FeatureSLR):
-        check_problem(task, attention, known=True)
+    check_problem(task, attention, known=True)
+    if attention.family == "heads" or task.has_random_shift:
         return heads_minimum(task, attention, seed)
     (found,) = population_minima([task], attention, seed)
     # Where weights vanish the error is the distance to a lower bound.

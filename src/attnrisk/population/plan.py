@@ -8,18 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
-from .._check import check_double_precision, refuse
+from .._check import check_double_precision, refuse, shown
 from ..attention import (
     AbstractAttention,
     AbstractElementwise,
     AbstractKernel,
+    BayesSoftmax,
+    Heads,
     Softmax,
 )
-from ..numerics.panels import bulk, composite, feature_edges, panels
 from ..numerics.qmc import mean_estimate
-from ..numerics.quadrature import normal_density, trapezoid
 from ..tasks import (
     AbstractNeedle,
     AbstractPlanted,
@@ -27,36 +26,27 @@ from ..tasks import (
     AbstractTask,
     AbstractWeighted,
 )
-from .engines import (
-    AbstractEngine,
-    PerLength,
-    SelectedElementwise,
-    SelectedKernel,
-    SharpSelectedKernel,
-    SobolFields,
-    SobolScores,
-    each_length,
-)
-from .engines.base import Range
+from .engines import AbstractEngine, PerLength, SobolFields, SobolScores, each_length
+from .engines.base import SHARPEST, STEEPEST, HeadRange, Range
+from .engines.heads import needle_heads
+from .engines.joint import MOST_JOINT_HEADS, needle_bayes_softmax
 from .engines.planted import (
-    PINCH,
-    light_biases,
     planted_elementwise_light,
     planted_elementwise_panels,
     planted_kernel_light,
     planted_kernel_panels,
 )
-from .engines.selection import light_selection, panel_selection, relevance
+from .engines.selected_rules import (
+    selected_elementwise_light,
+    selected_elementwise_panels,
+    selected_kernel_light,
+    selected_kernel_panels,
+)
 from .engines.sobol import MOST_POINTS, RANDOMISATIONS, draw_points
-from .functions import in_numpy
 
 ORDERS = (8, 12)  # of panels: the value is that of the last; their difference is the error
 _LIGHT_ORDER = 6
 
-# A selected task tabulates fields for scores that change by up to this much per unit of field: at any overlaps, and
-# for a kernel at aligned ones, which beyond it is integrated without a table. All else is extrapolated.
-SHARPEST, STEEPEST = 16.0, 32.0
-_BLURRED = 4.0  # below this ratio of slope to noise, a kink of the kernel is smooth in the field
 LONGEST = 1e3  # of k, where nothing else limits it
 _SHARPER = 1.5  # than the teacher, up to which an exponential kernel is searched first
 # Of a search: light rules right to 10^-13 or so, and the second with steps and windows wider by this factor.
@@ -84,6 +74,15 @@ class Method(NamedTuple):
     smooth_reach: float | None = None
     exponential_reaches: tuple[float, ...] = (4.0, 8.0)
     light_reach: float = SHARPEST
+    serves: Callable[[Any], bool] = lambda attention: True
+
+
+class HeadsMethod(NamedTuple):
+    """How an engine for several heads or features is built, right to some `10^{-8·fineness}`, and which attentions of
+    its kind it serves. `widened` steps give another of the same shape."""
+
+    build: Callable[[Any, Any, HeadRange, float, float], AbstractEngine]
+    serves: Callable[[Any], bool] = lambda attention: True
 
 
 def check_problem(
@@ -176,15 +175,53 @@ def kinks_at(attention: AbstractAttention, m_kk: float) -> tuple[float, ...]:
 
 
 def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
-    """The exact method for a task and an attention; `None` where only random points serve."""
+    """The exact method for one key and one feature; `None` where only random points, or those for heads, serve."""
+    return _find(Method, task, attention)
+
+
+def _find(kind: type, task: AbstractTask, attention: AbstractAttention) -> Any:
+    """The method of this kind for a task and an attention, from the table."""
     if attention.knows_length:
         if len(task.length.lengths) > _MOST_ENGINES:
             return None
         attention, _ = attention.at_length(task.length.longest)
     for (task_kind, attention_kind), method in _EXACT.items():
-        if isinstance(task, task_kind) and isinstance(attention, attention_kind):
+        matches = isinstance(task, task_kind) and isinstance(attention, attention_kind)
+        if matches and isinstance(method, kind) and method.serves(attention):
             return method
     return None
+
+
+def heads_engine(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    within: HeadRange,
+    fineness: float,
+    widened: float = 1.0,
+) -> Any:
+    """An exact engine for several heads or features, where there is one (section 10)."""
+    method = _find(HeadsMethod, task, attention)
+    if not attention.knows_length:
+        return method.build(task, attention, within, fineness, widened)
+    return PerLength(
+        tuple(
+            method.build(alone, own, within.stretched(float(by)), fineness, widened)
+            for _, alone, own, by in each_length(task, attention)
+        )
+    )
+
+
+def has_exact_heads(task: AbstractTask, attention: AbstractAttention) -> bool:
+    """Whether heads or features are integrated by deterministic quadrature (section 10)."""
+    return _find(HeadsMethod, task, attention) is not None
+
+
+def check_needle(task: Any, asked: str) -> AbstractNeedle:
+    """Refuse tasks other than those with a shifted token, where this is `asked`."""
+    if not isinstance(task, AbstractNeedle):
+        given = task.name if isinstance(task, AbstractTask) else shown(task)
+        raise refuse("task", given, f"one with a shifted token (spiked or features) for {asked}")
+    return task
 
 
 def is_exact(task: AbstractTask, attention: AbstractAttention) -> bool:
@@ -288,93 +325,8 @@ def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
     return engine
 
 
-def _selected_kernel_panels(
-    task: AbstractSelected, attention: AbstractKernel, within: Range, order: int
-) -> AbstractEngine:
-    longest, sharpness = int(task.length.longest), float(task.sharpness)
-    pinch = PINCH if attention.vanishes else 0
-    rule = panels(within.scale, longest, order, pinch, transform_cells=2)
-    if within.noise == 0.0 and within.slope > STEEPEST:
-        return SharpSelectedKernel(rule, hard=math.isinf(sharpness))
-    blur = within.slope / within.least_noise if within.least_noise > 0 else math.inf
-    needed = within.slope / max(1.0, within.least_noise)
-    pinch_growth = 0.0
-    if attention.vanishes and blur <= _BLURRED:
-        needed = max(needed, 2.0 * blur)
-    elif attention.vanishes:
-        # A kink at zero looks the same on every scale; one blurred by noise is smooth on no larger scale than its
-        # distance.
-        pinch_growth = 4.0 if within.noise == 0.0 else 2.8
-    table = panel_selection(sharpness, longest, order, _cells(needed), pinch_growth, within.kinks)
-    return SelectedKernel(rule, rule, table)
-
-
-def _selected_kernel_light(
-    task: AbstractSelected,
-    attention: AbstractKernel,
-    within: Range,
-    fineness: float,
-    widened: float,
-) -> SelectedKernel:
-    lengths = float(task.length.lengths[0]), float(task.length.longest)
-    kernel = in_numpy(attention)
-    rules = [
-        trapezoid(within.scale, lengths, fineness, widened, kernel, [(bias, within.scale)])
-        for bias in light_biases(attention, within.scale)
-    ]
-    rule = max(rules, key=lambda rule: rule.nodes)
-    noise_rule = trapezoid(within.noise, fineness=fineness, widened=widened)
-    sharpness, longest = float(task.sharpness), int(task.length.longest)
-    table = light_selection(sharpness, longest, within.slope, fineness, widened)
-    return SelectedKernel(rule, noise_rule, table)
-
-
-def _selected_elementwise_panels(
-    task: AbstractSelected, attention: AbstractElementwise, within: Range, order: int
-) -> SelectedElementwise:
-    longest, sharpness = int(task.length.longest), float(task.sharpness)
-    needed = within.slope / max(1.0, within.least_noise)
-    if needed > SHARPEST:
-        # The score is a function of the field, of any scale: panels meet at its features, for `k` of either sign.
-        sharp = sharpness if math.isfinite(sharpness) else 1.0
-        edges = bulk(longest, _cells(max(sharp, math.sqrt(2.0 * math.log(longest)))))
-        grades = panels(within.scale, longest, order).grades
-        knees = (feature_edges(attention.features, grades) - float(attention.bias)) / within.slope
-        knees = np.clip(np.concatenate([knees, -knees]), edges[0], edges[-1])
-        fields, weights = composite(np.sort(np.concatenate([edges, knees])), order)
-        mass = weights * normal_density(fields)
-        relevant = mass * relevance(task, fields, min(order / 5.0, 2.0))
-        return SelectedElementwise(panels(within.scale, longest, order), fields, relevant, mass)
-    table = panel_selection(sharpness, longest, order, _cells(needed), kinks=within.kinks)
-    rule = panels(within.scale, longest, order)
-    return SelectedElementwise(rule, table.fields, table.relevant(task.length), table.mass)
-
-
-def _selected_elementwise_light(
-    task: AbstractSelected,
-    attention: AbstractElementwise,
-    within: Range,
-    fineness: float,
-    widened: float,
-) -> SelectedElementwise:
-    longest, sharpness = float(task.length.longest), float(task.sharpness)
-    rule = trapezoid(within.scale, fineness=fineness, widened=widened)
-    if SHARPEST < sharpness < math.inf:
-        table = light_selection(sharpness, int(longest), within.slope, fineness, widened)
-        return SelectedElementwise(rule, table.fields, table.relevant(task.length), table.mass)
-    # The largest of many fields has a law of width 1/√(2 log L), which equal steps have to resolve.
-    sharp = max(within.slope, math.sqrt(2.0 * math.log(longest)) / 1.5)
-    grid = trapezoid(sharp, (1.0, longest), fineness, widened)
-    relevant = grid.mass * relevance(task, grid.x, fineness)
-    return SelectedElementwise(rule, grid.x, relevant, grid.mass)
-
-
-def _cells(slope: float) -> int:
-    """Parts of a bulk panel, a power of two to share compiled code."""
-    return 2 ** (math.ceil(min(max(slope, 1.0), STEEPEST) / 2) - 1).bit_length()
-
-
-_EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
+# The first entry of the kind that is asked for. Those of one key and one feature come first: they search minima.
+_EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method | HeadsMethod] = {
     (AbstractPlanted, AbstractKernel): Method(
         planted_kernel_panels,
         planted_kernel_light,
@@ -386,8 +338,8 @@ _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
         planted_elementwise_panels, planted_elementwise_light, (SHARPEST, LONGEST)
     ),
     (AbstractSelected, AbstractKernel): Method(
-        _selected_kernel_panels,
-        _selected_kernel_light,
+        selected_kernel_panels,
+        selected_kernel_light,
         (SHARPEST, STEEPEST, LONGEST),
         kink_reach=4.0,
         smooth_reach=8.0,
@@ -395,9 +347,16 @@ _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
         light_reach=STEEPEST,
     ),
     (AbstractSelected, AbstractElementwise): Method(
-        _selected_elementwise_panels,
-        _selected_elementwise_light,
+        selected_elementwise_panels,
+        selected_elementwise_light,
         (SHARPEST,),
         light_reach=STEEPEST,
+    ),
+    (AbstractNeedle, AbstractKernel): HeadsMethod(needle_heads),
+    (AbstractNeedle, Heads): HeadsMethod(
+        needle_heads, lambda heads: isinstance(heads.one_head, AbstractKernel)
+    ),
+    (AbstractNeedle, BayesSoftmax): HeadsMethod(
+        needle_bayes_softmax, lambda heads: heads.keys <= MOST_JOINT_HEADS
     ),
 }

@@ -1,6 +1,6 @@
 """How many heads can be removed, at what price (section 10)."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,14 +8,15 @@ import numpy as np
 
 from .._check import of_type, refuse
 from .._results import Estimate
-from ..attention import Heads
+from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractNeedle
-from .engines import Correlations, NeedleHeads
-from .head_plan import has_exact_heads, head_range, heads_engine
+from .engines import Correlations
+from .engines.base import head_range
 from .heads_minimum import HeadsMinimum
 from .overlaps import Overlaps
+from .plan import has_exact_heads, heads_engine
 
 _FINENESS = 0.6, 0.9  # of two rules: the value is that of the second, their difference the error
 
@@ -35,19 +36,19 @@ def prune_heads(task: AbstractNeedle, found: HeadsMinimum) -> list[Pruned]:
 
     Args:
         task: The task, with a shifted token.
-        found: A minimum for `Heads` of an analytic kernel, from `population_minimum`.
+        found: A minimum for `Heads` of a kernel, from `population_minimum`.
 
     Returns:
         A list of `Pruned`, from all heads to a single one.
     """
     of_type("found", found, HeadsMinimum, "what population_minimum returns for heads")
     attention = found.attention
-    if not (isinstance(attention, Heads) and has_exact_heads(task, attention)):
-        raise refuse("attention", attention.name, "heads of an analytic kernel, such as softmax")
+    if attention.head_weights is None or not has_exact_heads(task, attention):
+        raise refuse("attention", attention.name, "heads of a kernel, such as softmax")
     M = np.array(found.overlaps.M)
     M[-1, -1] = 1.0  # `v` of length one: its best length follows from A and B
     unit = Overlaps(M, M @ M.T)
-    within, _ = head_range(task, attention, unit)
+    within = head_range(task, attention, unit)
     rough, fine = (
         _by_head(*as_arrays((heads_engine(task, attention, within, each), task, attention, unit)))
         for each in _FINENESS
@@ -71,6 +72,6 @@ def prune_heads(task: AbstractNeedle, found: HeadsMinimum) -> list[Pruned]:
 
 @eqx.filter_jit
 def _by_head(
-    engine: NeedleHeads, task: AbstractNeedle, attention: Heads, overlaps: Overlaps
+    engine: Any, task: AbstractNeedle, attention: AbstractAttention, overlaps: Overlaps
 ) -> Correlations:
     return Correlations(*(jnp.asarray(each) for each in engine.by_head(task, attention, overlaps)))

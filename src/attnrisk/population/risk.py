@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._check import is_traced, refuse
 from .._results import Estimate
-from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel, BayesSoftmax
+from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
 from ..attention.kernel import power_limit
 from ..numerics.arrays import as_arrays
 from ..numerics.panels import panels
@@ -19,13 +19,14 @@ from ..numerics.qmc import mean_estimate
 from ..numerics.quadrature import AbstractRule, estimate_from
 from ..tasks import AbstractSelected, AbstractTask
 from .engines import AbstractEngine, Correlations
+from .engines.base import SHARPEST, HeadRange, head_range
 from .engines.planted import weight_moments
-from .head_plan import HeadRange, has_exact_heads, head_range, heads_engine
 from .overlaps import Overlaps
 from .plan import (
     ORDERS,
-    SHARPEST,
     check_problem,
+    has_exact_heads,
+    heads_engine,
     is_exact,
     kinks_at,
     plan,
@@ -51,7 +52,7 @@ def population_risk(
     """Population risk `E[(y − σ(χ)·z)²]` of a predictor with given overlaps, label noise included.
 
     Deterministic quadrature is used for normalised kernels and element-wise attentions on planted and selected tasks,
-    for heads of analytic kernels, and for Bayes-softmax with up to three heads on needle tasks (keys of norm up to 16).
+    for heads of kernels, and for Bayes-softmax with up to three heads on needle tasks (keys of norm up to 16).
     The error is then an estimated bound, from two quadrature rules. All other combinations use scrambled Sobol points,
     and the error is a standard error.
 
@@ -122,17 +123,17 @@ def _heads_risk(task: Any, attention: AbstractAttention, overlaps: Overlaps) -> 
     here = jax.lax.stop_gradient(overlaps)
     if any(is_traced(leaf) for leaf in jax.tree.leaves((here, task, attention))):
         longest = _MODERATE_SLOPE * (1.0 if is_traced(task.strength) else float(task.strength))
-        within, independent = HeadRange(_MODERATE_SLOPE, longest, -longest, longest), False
+        within = HeadRange(_MODERATE_SLOPE, longest, -longest, longest)
     else:
-        within, independent = head_range(task, attention, here)
-    traced = any(is_traced(leaf) for leaf in jax.tree.leaves(overlaps))
+        within = head_range(task, attention, here)
+    if any(is_traced(leaf) for leaf in jax.tree.leaves(overlaps)):
+        within = within._replace(independent=False)
     if within.deviation > SHARPEST:
         return None
-    independent = independent and not traced and isinstance(attention, BayesSoftmax)
-    joint = attention.keys if isinstance(attention, BayesSoftmax) and not independent else 1
+    joint = attention.keys if attention.is_joint and not within.independent else 1
 
     def by_rule(widened: float) -> Any:
-        engine = heads_engine(task, attention, within, _HEAD_FINENESS[joint], independent, widened)
+        engine = heads_engine(task, attention, within, _HEAD_FINENESS[joint], widened)
         return compiled_risk(*as_arrays((engine, task, attention, overlaps)))
 
     found = estimate_from(by_rule(_WIDENED), by_rule(1.0))

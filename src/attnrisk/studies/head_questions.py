@@ -7,32 +7,13 @@ import numpy as np
 
 from .._check import refuse, whole
 from .._results import record
-from ..attention import (
-    DEFAULT_BIAS,
-    FREE_BIAS,
-    AbstractAttention,
-    BayesSoftmax,
-    Heads,
-    get_attention,
-)
+from ..attention import DEFAULT_BIAS, BayesSoftmax, SoftmaxPlusOne, get_heads
 from ..population import Overlaps, bayes_risk, heads_minimum, population_risk, prune_heads
 from ..tasks import FeatureSLR, parse_features, parse_lengths
 from .question import AbstractQuestion, Record
 from .questions import estimated
 
-SOFTMAX_PLUS_ONE = "softmax-1"
-
-
-def heads_of(name: str, count: int, bias: str = DEFAULT_BIAS) -> AbstractAttention:
-    """So many heads of an attention of the catalogue with this bias, or Bayes-softmax.
-
-    By default softmax-1 has free biases, without which its heads could not be silent.
-    """
-    if name == BayesSoftmax.name:
-        return BayesSoftmax(count)
-    usual = FREE_BIAS if name == SOFTMAX_PLUS_ONE and bias == DEFAULT_BIAS else bias
-    one = get_attention(name, usual)
-    return one if count == 1 else Heads(one, count)
+SOFTMAX_PLUS_ONE = SoftmaxPlusOne.name
 
 
 @dataclass(frozen=True)
@@ -114,13 +95,13 @@ class LeastHeads(AbstractFeatureQuestion):
 
     def check(self) -> None:
         super().check()
-        heads_of(self.attention, whole("heads", self.heads, 1, 100), self.bias)
+        get_heads(self.attention, whole("heads", self.heads, 1, 100), self.bias)
 
     def answer(self) -> Record:
-        task, student = self.problem, heads_of(self.attention, self.heads, self.bias)
+        task, student = self.problem, get_heads(self.attention, self.heads, self.bias)
         found = heads_minimum(task, student, certify=self.certify, random_starts=self.random_starts)
         told = record(found) | {"kind": found.lowest.kind}
-        if self.prune and isinstance(student, Heads):
+        if self.prune and student.head_weights is not None:
             left = prune_heads(task, found)
             told["pruned"] = [float(step.risk) for step in left]
             told["pruned_error"] = max(float(step.risk.error) for step in left)

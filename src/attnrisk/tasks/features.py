@@ -31,6 +31,7 @@ class FeatureSLR(AbstractNeedle):
     """
 
     name: ClassVar[str] = "features"
+    has_random_shift: ClassVar[bool] = True
     spread: ClassVar[float] = 1.0
     shift_law: ShiftMixture
     length: LengthLaw

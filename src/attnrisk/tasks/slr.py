@@ -186,12 +186,14 @@ def parse_lengths(text: str) -> LengthLaw:
 class AbstractTask(AbstractValue):
     """A task: the distribution of the location given the teacher fields `χ*`, of the length, and the label noise `Δ`.
 
-    The teacher has `features` key directions and `v*`.
+    The teacher has `features` key directions and `v*`. `has_random_shift` says that the shift of the relevant token
+    along them is drawn from a law.
     """
 
     name: eqx.AbstractClassVar[str]
     length: eqx.AbstractVar[LengthLaw]
     features: ClassVar[int] = 1  # key directions of the teacher
+    has_random_shift: ClassVar[bool] = False
     noise: eqx.AbstractVar[float]
     spread: eqx.AbstractVar[float]  # standard deviation of the relevant token's fields
 

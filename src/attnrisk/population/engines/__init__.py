@@ -1,7 +1,8 @@
 """Engines: one method each for a kind of task and a kind of attention. `population.plan` chooses among them."""
 
 from .base import AbstractEngine, Correlations
-from .heads import NeedleBayesSoftmax, NeedleHeads
+from .heads import NeedleHeads
+from .joint import NeedleBayesSoftmax
 from .per_length import PerLength, each_length
 from .planted import PlantedElementwise, PlantedKernel
 from .selected import SelectedElementwise, SelectedKernel, SharpSelectedKernel

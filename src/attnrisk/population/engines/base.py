@@ -1,13 +1,21 @@
 """What an engine computes: the two correlations that a risk is made of, `E[y²] − 2 E[y σ·z] + E[(σ·z)²]`."""
 
+import math
 from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
 
 from ...attention import AbstractAttention
-from ...tasks import AbstractTask
+from ...tasks import AbstractNeedle, AbstractTask
 from ..overlaps import Overlaps, aligned
+
+# A selected task tabulates fields for scores that change by up to this much per unit of field: at any overlaps, and
+# for a kernel at aligned ones, which beyond it is integrated without a table. All else is extrapolated.
+SHARPEST, STEEPEST = 16.0, 32.0
+_SHARED_SCALE = 1.2  # step between deviations that plans for heads are made for
 
 
 class Correlations(NamedTuple):
@@ -47,3 +55,41 @@ class Range(NamedTuple):
     slope: float
     least_noise: float = 0.0
     kinks: tuple[float, ...] = (0.0,)
+
+
+class HeadRange(NamedTuple):
+    """Scores that a plan for heads serves: the largest deviation and the largest mean of a token's score, the lowest
+    and the highest bias, and whether the scores of different heads, and `z`, are independent."""
+
+    deviation: float
+    shift: float
+    lowest_bias: float = 0.0
+    highest_bias: float = 0.0
+    independent: bool = False
+
+    @property
+    def shared_deviation(self) -> float:
+        """The deviation rounded up, so that neighbouring problems share compiled code."""
+        steps = math.ceil(math.log(max(self.deviation, 1.0)) / math.log(_SHARED_SCALE) - 1e-9)
+        return _SHARED_SCALE**steps
+
+    def stretched(self, factor: float) -> "HeadRange":
+        """That of scores that are multiplied by a factor."""
+        deviation, shift, low, high = (factor * each for each in self[:4])
+        return HeadRange(deviation, shift, low, high)
+
+
+def head_range(task: AbstractNeedle, attention: AbstractAttention, overlaps: Overlaps) -> HeadRange:
+    """The scores at these overlaps."""
+    law, features = task.shift_law, task.features
+    M, Q, squares = (np.asarray(each) for each in (overlaps.M, overlaps.Q, np.diagonal(overlaps.Q)))
+    along = M[:, :features]
+    carried = np.einsum("pf,jfg,qg->jpq", along, np.asarray(law.all_covariances), along)
+    spread = max(1.0, float(task.spread) ** 2)
+    deviations = np.sqrt(spread * squares + np.diagonal(carried, axis1=1, axis2=2))[:, :-1]
+    shift = float(np.abs(along[:-1] @ np.asarray(law.means).T).max())
+    bias = np.asarray(attention.key_biases(jnp.asarray(squares[:-1])))
+    crossed = np.abs(np.tril(Q, -1)).sum() + np.abs(np.tril(carried, -1)).sum()
+    crossed += np.abs(M[:-1, features:]).sum() + np.abs(M[-1, :features]).sum()
+    ends = float(bias.min()), float(bias.max())
+    return HeadRange(float(deviations.max()), shift, *ends, independent=bool(crossed == 0.0))

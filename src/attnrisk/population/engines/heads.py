@@ -1,11 +1,12 @@
 """Needle tasks with several features and heads: exact correlations at any length (section 10).
 
 Given the component `j` of the needle's shift, the scores of one token, `z` and `z*` are jointly Gaussian. A head that
-is normalised by itself has a transform of its own, and two heads meet in a double transform over `(u, u')`.
-Bayes-softmax has one transform, of a token's strength `Σ_h e^{χ_h + b_h}`. Integrands are analytic, and all rules have
-equal steps.
+is normalised by itself has a transform of its own, and two heads meet in a double transform over `(u, u')`. Integrands
+are analytic, but where a score passes a kink of the kernel: there equal steps shrink geometrically.
 """
 
+import math
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -16,17 +17,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...attention import AbstractKernel, BayesSoftmax, Heads
+from ...attention import AbstractAttention, AbstractKernel
+from ...numerics.clusters import Clusters, clusters
 from ...numerics.linalg import cholesky, solve_lower
-from ...numerics.quadrature import LARGEST_LOG, Trapezoid, log_complement
+from ...numerics.quadrature import LARGEST_LOG, Trapezoid, log_complement, trapezoid
 from ...tasks import AbstractNeedle
 from ..overlaps import Overlaps
-from .base import AbstractEngine, Correlations
+from .base import AbstractEngine, Correlations, HeadRange
 
 # Added to the variance of a score given the others: at minima it vanishes, and its root has no derivative there. The
 # risk moves by half as much, 5e-13; a derivative in the variance loses a factor 10^6 of precision.
 _LEAST_VARIANCE = 1e-12
-_CHUNK = 4096  # nodes of a token's scores that are held in memory for all transform nodes
+_FINEST_AT_KINKS = 1.0  # clusters of a finer rule cost more than they gain
+_NODES_PER_UNIT = 2.4  # of `u` at fineness 1, as in `trapezoid`
 
 
 class TokenLaws(NamedTuple):
@@ -90,12 +93,18 @@ def given_scores(laws: TokenLaws, keys: Array, at: Array) -> GivenScores:
     )
 
 
-def _transforms(log_strength: Any, u: Any) -> tuple[Array, Array, Array]:
-    """`1 − e^{-w}`, `w e^{-w}` and `w² e^{-w}` of `w = e^{log_strength − u}`."""
+def transforms(log_strength: Any, u: Any, share: Any = 1.0) -> tuple[Array, Array, Array]:
+    """`1 − e^{-w}`, `s w e^{-w}` and `(s w)² e^{-w}` of `w = e^{log_strength − u}` and the share `s` in a numerator."""
     w = jnp.exp(jnp.minimum(log_strength - u, LARGEST_LOG))
-    lost = -jnp.expm1(-w)
-    first = w * (1.0 - lost)
-    return lost, first, w * first
+    lost, own = -jnp.expm1(-w), share * w
+    first = own * (1.0 - lost)
+    return lost, first, own * first
+
+
+def _kernel_transforms(kernel: Any, scores: Float[Array, " n"], u: Any) -> tuple[Array, ...]:
+    """The same of a kernel at each score, for each `u`."""
+    share = jnp.broadcast_to(kernel.share(scores), scores.shape)
+    return transforms(kernel.log_phi(scores)[:, None], u, share[:, None])
 
 
 class OneTransform(NamedTuple):
@@ -110,16 +119,15 @@ class OneTransform(NamedTuple):
 
 
 def one_transform(
-    log_strength: Float[Array, " n"],
+    transformed: tuple[Array, ...],
     g: Float[Array, "n d"],
     mass: Float[Array, " n"],
-    u: Float[Array, " u"],
     given: GivenScores,
 ) -> OneTransform:
-    """From nodes `g` of the scores of a token and its strength at each."""
+    """From nodes `g` of the scores of a token and what `transforms` gives at each."""
     value, label = given.value + g @ given.slope, g @ given.label_slope
     square, product = value**2 + given.variance, value * label + given.covariance
-    lost, first, second = _transforms(log_strength[:, None], u)
+    lost, first, second = transformed
     return OneTransform(
         mass @ lost,
         (mass * label) @ lost,
@@ -129,7 +137,7 @@ def one_transform(
     )
 
 
-def _correlations(
+def correlate(
     length: Any, needle: OneTransform, noise: OneTransform, du: Float[Array, " u"]
 ) -> Correlations:
     """Section 4.1 after one transform."""
@@ -147,56 +155,58 @@ def _correlations(
 
 
 class NeedleHeads(AbstractEngine):
-    """Heads of an analytic kernel, each normalised by itself; a plain kernel is one head.
+    """Heads of a kernel, each normalised by itself; a plain kernel is one head.
 
-    The cost grows with the number of pairs of heads, and does not depend on the length.
+    `rule` has the nodes of transforms and `clusters` those of a token's scores. The cost grows with the number of pairs
+    of heads, and does not depend on the length.
     """
 
     rule: Trapezoid
+    clusters: Clusters
+    vanishes: bool = eqx.field(static=True)
 
     def correlations(
-        self, task: AbstractNeedle, attention: AbstractKernel | Heads, overlaps: Overlaps
+        self, task: AbstractNeedle, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
         label, power = self.by_head(task, attention, overlaps)
-        if isinstance(attention, Heads):
-            weights = jnp.asarray(attention.head_weights)
-            return Correlations(weights @ label, weights @ power @ weights)
-        return Correlations(label[0], power[0, 0])
+        weights = jnp.ones(1) if attention.head_weights is None else attention.head_weights
+        weights = jnp.asarray(weights)
+        return Correlations(weights @ label, weights @ power @ weights)
 
     def by_head(
-        self, task: AbstractNeedle, attention: AbstractKernel | Heads, overlaps: Overlaps
+        self, task: AbstractNeedle, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
         """`E[y σ_h·z]` of each head and `E[(σ_h·z)(σ_h'·z)]` of each pair."""
-        if isinstance(attention, Heads):
-            kernel: Any = attention.attention
-            biases = jnp.asarray(kernel.bias) + jnp.asarray(attention.bias)
-        else:
-            kernel, biases = attention, jnp.reshape(attention.bias, (1,))
+        kernel: Any = attention.one_head
+        biases = jnp.asarray(attention.key_biases(jnp.diagonal(overlaps.Q)[:-1]))
         laws, count = token_laws(task, overlaps), attention.keys
         tokens = jnp.arange(len(laws.mean))
-        x, mass = jnp.asarray(self.rule.x), jnp.asarray(self.rule.mass)
 
         def nodes(head: Array) -> tuple[Array, Array]:
-            low, top = _range(kernel, biases[head], laws, head, self.rule, task.length.longest)
-            return jax.lax.stop_gradient(self.rule.between(low, top, kernel.constant))
+            at_kinks = self.clusters if self.vanishes else None
+            longest = task.length.longest
+            ends = transform_ends(kernel, biases[head], laws, head, self.rule, longest, at_kinks)
+            return jax.lax.stop_gradient(self.rule.between(*ends, kernel.constant))
 
         def alone(head: Array) -> Correlations:
             u, du = nodes(head)
 
             def token(at: Array) -> OneTransform:
                 given = given_scores(laws, head[None], at)
-                scores = biases[head] + given.mean[0] + given.factor[0, 0] * x
-                return one_transform(kernel.log_phi(scores), x[:, None], mass, u, given)
+                mean, deviation = biases[head] + given.mean[0], given.factor[0, 0]
+                x, mass = self.clusters.around(_kinks(kernel, mean, deviation))
+                transformed = _kernel_transforms(kernel, mean + deviation * x, u)
+                return one_transform(transformed, x[:, None], mass, given)
 
             found = jax.vmap(token)(tokens)
             needle, noise = (
                 OneTransform(*each) for each in zip(*map(laws.average, found), strict=True)
             )
-            return _correlations(task.length, needle, noise, du)
+            return correlate(task.length, needle, noise, du)
 
         def together(pair: Array) -> Array:
             (u, du), (other_u, other_du) = nodes(pair[0]), nodes(pair[1])
-            token = partial(_pair_transform, kernel, biases[pair], x, mass, u, other_u)
+            token = partial(_pair_transform, kernel, biases[pair], self.clusters, u, other_u)
             found = jax.vmap(lambda at: token(given_scores(laws, pair, at)))(tokens)
             needle, noise = (
                 PairTransform(*each) for each in zip(*map(laws.average, found), strict=True)
@@ -222,19 +232,41 @@ class NeedleHeads(AbstractEngine):
         return Correlations(label, power)
 
 
-def _range(
-    kernel: Any, bias: Array, laws: TokenLaws, head: Array, rule: Trapezoid, longest: Any
+def _kinks(kernel: AbstractKernel, mean: Any, slope: Any) -> Array:
+    """Normal numbers `x` at which a score `mean + slope·x` passes a kink; far away where it does not depend on `x`."""
+    if kernel.analytic:
+        return jnp.zeros(0)
+    apart = jnp.asarray(kernel.features) - mean
+    return apart / jnp.where(slope == 0.0, 1e-30, slope)
+
+
+def transform_ends(
+    kernel: Any,
+    bias: Array,
+    laws: TokenLaws,
+    head: Array,
+    rule: Trapezoid,
+    longest: Any,
+    at_kinks: Clusters | None = None,
 ) -> tuple[Array, Array]:
-    """As `transform_range`; the denominator of a single token is that of the needle."""
+    """As `transform_range`; the denominator of a single token is that of the needle.
+
+    That of a kernel which vanishes at its kinks is as low as at the nodes next to them.
+    """
     x = jnp.linspace(-1.0, 1.0, 65) * rule.window
     deviations = jnp.sqrt(laws.covariance[:, head, head] + _LEAST_VARIANCE)
-    values = kernel.log_phi(bias + laws.mean[:, head, None] + deviations[:, None] * x)
+    means = bias + laws.mean[:, head]
+    values = kernel.log_phi(means[:, None] + deviations[:, None] * x)
+    top = jnp.max(values) + jnp.log(longest)
+    if at_kinks is not None:
+        around = jax.vmap(lambda mean, slope: at_kinks.around(_kinks(kernel, mean, slope))[0])
+        near = kernel.log_phi(means[:, None] + deviations[:, None] * around(means, deviations))
+        return jnp.min(jnp.where(jnp.isfinite(near), near, jnp.inf)), top
     # The lowest values of noise that have a probability of at least `rare` together.
     mass = jnp.exp(-0.5 * x**2)
     below = jnp.sum(jnp.where(values[-1] <= values[-1][:, None], mass, 0.0), 1) / jnp.sum(mass)
     low = jnp.min(jnp.where(below >= rule.rare, values[-1], jnp.inf))
     low = jnp.where(rule.rare > 0, low, jnp.min(values))
-    top = jnp.max(values) + jnp.log(longest)
     if kernel.constant > 0:
         level = jnp.log(kernel.constant)
         low, top = jnp.minimum(low, level), jnp.maximum(top, level)
@@ -254,29 +286,32 @@ class PairTransform(NamedTuple):
 def _pair_transform(
     kernel: AbstractKernel,
     biases: Float[Array, " 2"],
-    x: Float[Array, " n"],
-    mass: Float[Array, " n"],
+    clusters: Clusters,
     u: Float[Array, " u"],
     other_u: Float[Array, " v"],
     given: GivenScores,
 ) -> PairTransform:
     """The second score depends on both normal variables, the first on one: sums over the second come first."""
-    moments = jnp.stack([mass, mass * x, mass * x**2])
+    (mean, other_mean), factor = biases + given.mean, given.factor
+    # Where the second score has little noise of its own, it passes its kinks with the first variable.
+    passed = [_kinks(kernel, mean, factor[0, 0]), _kinks(kernel, other_mean, factor[1, 0])]
+    x, mass = clusters.around(jnp.concatenate(passed))
 
     @jax.checkpoint
     def inner(g: Array) -> tuple[Array, Array]:
-        """`E[(1 − e^{-w'}) x^k]` and `E[w' e^{-w'} x^k]` over the second variable."""
-        scores = biases[1] + given.mean[1] + given.factor[1, 0] * g + given.factor[1, 1] * x
-        lost, first, _ = _transforms(kernel.log_phi(scores)[:, None], other_u)
+        """`E[(1 − e^{-w'}) y^k]` and `E[w' e^{-w'} y^k]` over the second variable `y`."""
+        here = other_mean + factor[1, 0] * g
+        y, own = clusters.around(_kinks(kernel, here, factor[1, 1]))
+        lost, first, _ = _kernel_transforms(kernel, here + factor[1, 1] * y, other_u)
+        moments = jnp.stack([own, own * y, own * y**2])
         return moments[:2] @ lost, moments @ first
 
     other_lost, other_first = jax.lax.map(inner, x, batch_size=8)
-    scores = biases[0] + given.mean[0] + given.factor[0, 0] * x
-    lost, first, _ = _transforms(kernel.log_phi(scores)[:, None], u)
+    lost, first, _ = _kernel_transforms(kernel, mean + factor[0, 0] * x, u)
     kept, value = 1.0 - lost, given.value + given.slope[0] * x
-    slope, total = given.slope[1], jnp.sum(mass)
+    slope = given.slope[1]
     # E[z e^{-w'}] and E[z w' e^{-w'}], E[z² w' e^{-w'}] given the first variable.
-    value_kept = value[:, None] * (total - other_lost[:, 0]) - slope * other_lost[:, 1]
+    value_kept = value[:, None] * (1.0 - other_lost[:, 0]) - slope * other_lost[:, 1]
     value_first = value[:, None] * other_first[:, 0] + slope * other_first[:, 1]
     square_first = (
         (value**2 + given.variance)[:, None] * other_first[:, 0]
@@ -288,106 +323,39 @@ def _pair_transform(
         return (mass[:, None] * left).T @ right
 
     return PairTransform(
-        (mass @ lost)[:, None] * total + integrate(kept, other_lost[:, 0]),
+        (mass @ lost)[:, None] + integrate(kept, other_lost[:, 0]),
         integrate(first, value_kept),
         integrate(kept, value_first),
         integrate(first, square_first),
     )
 
 
-class NeedleBayesSoftmax(AbstractEngine):
-    """Softmax over tokens and heads: a kernel of all scores of a token.
-
-    `g` and `mass` are nodes for as many independent normal variables as there are heads. Where scores are
-    `independent`, and `z` is independent of them, a product over heads of integrals over one variable.
-    """
-
-    rule: Trapezoid
-    g: Float[Any, "n H"]
-    mass: Float[Any, " n"]
-    independent: bool = eqx.field(static=True, default=False)
-
-    def correlations(
-        self, task: AbstractNeedle, attention: BayesSoftmax, overlaps: Overlaps
-    ) -> Correlations:
-        attention = attention.given_norms(jnp.diagonal(overlaps.Q)[:-1])
-        laws, keys = token_laws(task, overlaps), jnp.arange(attention.keys)
-        biases, tokens = jnp.asarray(attention.bias), jnp.arange(len(laws.mean))
-        u, du = jax.lax.stop_gradient(self._nodes(laws, biases, task))
-        integrate = self._product if self.independent else self._joint
-
-        def token(at: Array) -> OneTransform:
-            return integrate(given_scores(laws, keys, at), biases, u)
-
-        found = jax.lax.map(token, tokens)
-        needle, noise = (
-            OneTransform(*each) for each in zip(*map(laws.average, found), strict=True)
-        )
-        return _correlations(task.length, needle, noise, du)
-
-    def _nodes(self, laws: TokenLaws, biases: Array, task: AbstractNeedle) -> tuple[Array, Array]:
-        """In `u`: a sum over heads lies between the largest term and `H` times it."""
-        heads = jnp.arange(len(biases))
-        low, top = jax.vmap(
-            lambda head: _range(_SOFTMAX, biases[head], laws, head, self.rule, task.length.longest)
-        )(heads)
-        return self.rule.between(jnp.max(low), jnp.max(top) + jnp.log(len(biases)))
-
-    def _joint(self, given: GivenScores, biases: Array, u: Array) -> OneTransform:
-        @jax.checkpoint
-        def chunk(nodes: tuple[Array, Array]) -> OneTransform:
-            g, mass = nodes
-            scores = biases + given.mean + g @ given.factor.T
-            return one_transform(jax.nn.logsumexp(scores, -1), g, mass, u, given)
-
-        parts = jax.lax.map(chunk, (jnp.asarray(self.g), jnp.asarray(self.mass)))
-        return OneTransform(*(jnp.sum(part, 0) for part in parts))
-
-    def _product(self, given: GivenScores, biases: Array, u: Array) -> OneTransform:
-        """Polynomials `E[e^{-w_h}] + E[w_h e^{-w_h}] s + E[w_h² e^{-w_h}] s²/2` of each head, multiplied."""
-        x, mass = jnp.asarray(self.rule.x), jnp.asarray(self.rule.mass)
-        deviations = jnp.diagonal(given.factor)
-
-        def head(mean: Array, deviation: Array) -> tuple[Array, Array, Array]:
-            lost, first, second = _transforms((mean + deviation * x)[:, None], u)
-            return mass @ lost, mass @ first, mass @ second
-
-        losts, firsts, seconds = jax.vmap(head)(biases + given.mean, deviations)
-        log_kept = log_complement(losts)
-        lost, kept = -jnp.expm1(jnp.sum(log_kept, 0)), jnp.ones_like(u)
-        first, second = jnp.zeros_like(u), jnp.zeros_like(u)
-        for own in zip(1.0 - losts, firsts, seconds, strict=True):
-            second = second * own[0] + 2.0 * first * own[1] + kept * own[2]
-            first, kept = first * own[0] + kept * own[1], kept * own[0]
-        zero = jnp.zeros_like(u)
-        return OneTransform(lost, zero, zero, first * given.covariance, second * given.variance)
+def reach_in_deviations(fineness: float, longest: float) -> float:
+    """Of the scores of a token, beyond which the largest of so many is negligible."""
+    return math.sqrt(2.0 * (18.4 * fineness + 4.0 + math.log(longest)))
 
 
-class _Exponential(NamedTuple):
-    """The strength of a token as a kernel of its logarithm."""
-
-    features: tuple[float, ...] = ()
-    constant: float = 0.0
-
-    def log_phi(self, argument: Array) -> Array:
-        return argument
-
-    def share(self, argument: Array) -> float:
-        return 1.0
-
-
-_SOFTMAX = _Exponential()
-
-
-def score_nodes(
-    x: Float[np.ndarray, " n"], mass: Float[np.ndarray, " n"], count: int
-) -> tuple[Float[np.ndarray, "c k H"], Float[np.ndarray, "c k"]]:
-    """A product of equal steps for `count` normal variables, within the ball of the largest step, in chunks."""
-    axes = np.meshgrid(*[x] * count, indexing="ij")
-    g = np.stack([axis.ravel() for axis in axes], -1)
-    weights = np.prod(np.stack(np.meshgrid(*[mass] * count, indexing="ij")), 0).ravel()
-    inside = (g**2).sum(1) <= x[-1] ** 2 * (1.0 + 1e-12)
-    g, weights = g[inside], weights[inside]
-    spare = -len(g) % _CHUNK
-    g, weights = np.pad(g, ((0, spare), (0, 0))), np.pad(weights, (0, spare))
-    return g.reshape(-1, _CHUNK, count), weights.reshape(-1, _CHUNK)
+def needle_heads(
+    task: AbstractNeedle,
+    attention: AbstractAttention,
+    within: HeadRange,
+    fineness: float,
+    widened: float,
+) -> NeedleHeads:
+    """Equal steps, which shrink towards the kinks of a kernel."""
+    kernel: Any = attention.one_head
+    fineness = fineness if kernel.analytic else min(fineness, _FINEST_AT_KINKS)
+    deviation, shift, low, high = within.shared_deviation, *within[1:4]
+    lengths = float(task.length.lengths[0]), float(task.length.longest)
+    if kernel.exponential and not kernel.constant:
+        low = high = 0.0
+    needle = -shift if lengths[0] == 1 else 0.0
+    tokens = [(high + shift, deviation), (low - shift, deviation), (low + needle, deviation)]
+    rule = trapezoid(deviation, lengths, fineness, widened, kernel, tokens)
+    reach = reach_in_deviations(fineness, lengths[1])
+    nodes = clusters(deviation, reach, fineness, widened, kernel.kink_power)
+    if kernel.vanishes:
+        depth = kernel.kink_power * float(nodes.tail) / widened
+        more = 16 * math.ceil(depth * fineness * _NODES_PER_UNIT / 16)
+        rule = replace(rule, nodes=rule.nodes + more)
+    return NeedleHeads(rule, nodes, kernel.vanishes)

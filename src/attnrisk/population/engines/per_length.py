@@ -26,13 +26,24 @@ def each_length(
 class PerLength(AbstractEngine):
     """Correlations are linear in the law of the length."""
 
-    engines: tuple[AbstractEngine, ...]
+    engines: tuple[Any, ...]
 
     def correlations(
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
         return _mean(
             (chance, engine.correlations(alone, own, overlaps.stretched(jnp.asarray(stretch))))
+            for engine, (chance, alone, own, stretch) in zip(
+                self.engines, each_length(task, attention), strict=True
+            )
+        )
+
+    def by_head(
+        self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
+    ) -> Correlations:
+        """Of each head and each pair, where the engines have them."""
+        return _mean(
+            (chance, engine.by_head(alone, own, overlaps.stretched(jnp.asarray(stretch))))
             for engine, (chance, alone, own, stretch) in zip(
                 self.engines, each_length(task, attention), strict=True
             )

@@ -1,11 +1,11 @@
 """An attention as two heads on flipped needles: does averaging heads of it work (section 10)?"""
 
 from ..._results import ErrorKind, Estimate
-from ...attention import FREE_BIAS
+from ...attention import FREE_BIAS, get_heads
 from ...population.continuity import is_continuous
-from ...population.head_plan import has_exact_heads
+from ...population.plan import has_exact_heads
 from ..execute import Ask
-from ..head_questions import AbstractFeatureQuestion, FeatureBayes, LeastHeads, heads_of
+from ..head_questions import AbstractFeatureQuestion, FeatureBayes, LeastHeads
 from ..question import is_converged
 
 FEATURES, LENGTH = "flipped:9", "10"
@@ -15,7 +15,7 @@ HEADING = "as two heads on flipped needles"
 def questions(name: str) -> list[AbstractFeatureQuestion]:
     """The least risk of two heads with free biases, and the Bayes risk; nothing for an attention that jumps."""
     two = LeastHeads(FEATURES, LENGTH, name, 2, certify=False, random_starts=2, bias=FREE_BIAS)
-    heads = heads_of(name, 2, FREE_BIAS)
+    heads = get_heads(name, 2, FREE_BIAS)
     if not has_exact_heads(two.problem, heads) and not is_continuous(heads, int(LENGTH)):
         return []
     return [two, FeatureBayes(FEATURES, LENGTH)]
