@@ -10,7 +10,7 @@ import pytest
 import attnrisk as ar
 from attnrisk._results import ErrorKind, Result, record
 from attnrisk.learning import erm
-from attnrisk.learning.equations import hats
+from attnrisk.learning.equations import hats, terms
 from attnrisk.learning.erm import LOG2_POINTS, Problem
 from attnrisk.learning.newton import distinct, run_newton
 from attnrisk.learning.proximal import Fitted
@@ -377,7 +377,8 @@ def test_one_engine_for_the_bayes_optimum_too(name):
 
     def one(points):
         seen = cavity_samples(task, optimal, points, locate(task, optimal.correlation[0], points))
-        return hats(task, optimal, seen, jax.tree.map(np.asarray, pulls(seen.sample))).unknowns
+        found = terms(task, optimal, seen, jax.tree.map(np.asarray, pulls(seen.sample)))
+        return hats(optimal, np.mean(found, 1)).unknowns
 
     found = [one(points) for (points,) in draw(task, 1, 11, 8, 0)]
     total = jax.tree.map(lambda *hat: alpha * np.mean(hat, (0, 1)), *found)
@@ -416,7 +417,8 @@ def test_record(softmax):
     [
         ({"alpha": 0.0}, "alpha"),
         ({"alpha": np.nan}, "alpha"),
-        ({"task": ar.MaxSLR(2.0, 33)}, "length"),
+        ({"task": ar.MaxSLR(2.0, 1001)}, "length"),
+        ({"task": ar.WeightedSLR(lambda at, chi: 0.0 * chi[at], 33)}, "each location"),
         ({"task": ar.SpikedSLR(2.0, 33), "attention": ar.Sparsemax()}, "length"),
         ({"task": ar.SpikedSLR(2.0, 1001)}, "length"),
     ],
