@@ -271,12 +271,12 @@ def test_more_points_may_reorder_or_merge_fixed_points(monkeypatch):
 
     monkeypatch.setattr(Problem, "find_all", lambda *_: [high, low])
     monkeypatch.setattr(Problem, "moved_from", swapped)
-    found = first.solve(4.0, ONE, problem, distinct)
+    found = first.solve(4.0, ONE, problem)
     (rival,) = found.rivals
     assert float(found.m_v) == pytest.approx(float(rival.m_v) - 0.1)
     assert float(found.objective) < float(rival.objective)
     monkeypatch.setattr(Problem, "moved_from", lambda *_: low)
-    assert first.solve(4.0, ONE, problem, distinct).rivals == ()
+    assert first.solve(4.0, ONE, problem).rivals == ()
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from ..attention import AbstractAttention
 from .proximal import Fitted, Sample, fit, residual
 from .unknowns import Response
 
-# Added to the correlations of controls, which may be copies of each other, and least variance of one.
-_REGULAR, _LEAST_VARIANCE = 1e-8, 1e-30
+_REGULAR = 1e-8  # added to the correlations of controls, which may be copies of each other
+_ROUNDING = 1e-24  # a variance, relative to the largest, of a control that is zero up to rounding
 
 
 class ValueLaw(NamedTuple):
@@ -103,7 +103,8 @@ class Moments(NamedTuple):
         covariance = self.squares - mean * mean.swapaxes(-1, -2)
         shared = self.products - mean * self.terms[..., None, :]
         variances = np.diagonal(covariance, axis1=-2, axis2=-1)
-        scale = np.sqrt(np.maximum(variances, _LEAST_VARIANCE))[..., None]
+        matters = variances > _ROUNDING * np.max(variances, -1, keepdims=True)
+        scale = np.sqrt(np.where(matters, variances, np.inf))[..., None]
         correlation = covariance / (scale * scale.swapaxes(-1, -2))
         regular = correlation + _REGULAR * np.eye(len(scale[0]))
         return np.linalg.solve(regular, shared / scale) / scale

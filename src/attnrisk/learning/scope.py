@@ -13,6 +13,7 @@ from ..tasks import (
     AbstractSelected,
     AbstractTask,
     AbstractWeighted,
+    FeatureSLR,
 )
 from .asymptotics import Ridge
 from .proximal import has_sums
@@ -22,25 +23,33 @@ LOUDEST, STRONGEST, MOST_DATA = 1e4, 1e6, 1e3  # label noise, ν and α
 RIDGES = 1e-9, 1e9
 
 
-# Beyond these a call takes an hour. The second holds for attentions whose tokens meet in more than a few sums, and for
-# tasks of which each location has to be visited.
+# Beyond these a call takes an hour. The second is of scores in all where these meet in more than a few sums, and of
+# tokens where each location has to be visited.
 _LONGEST, _LONGEST_DENSE = 1000, 32
+MOST_HEADS = 3
 
 
 def learnable(task: AbstractTask, attention: AbstractAttention | None = None) -> AbstractTask:
     """The task, if section 6 covers it, by this attention if one is given."""
+    of_type("task", task, AbstractTask, "a task, such as SpikedSLR(2.0, 3)")
     asked, longest, why = "learning from finite data", _LONGEST, ""
-    known: Any = task if isinstance(task, AbstractWeighted) else _covered(task, asked)
-    if known.visited(longest) > 1:
+    if attention is not None and not 1 <= attention.keys <= MOST_HEADS:
+        raise refuse("heads", attention.keys, f"at most {MOST_HEADS} where they are learned")
+    if task.visited(longest) > 1:
         longest, why = _LONGEST_DENSE, ", where each location of a sequence is visited"
     elif attention is not None and not has_sums(attention):
-        longest = _LONGEST_DENSE
-        why = "; more for kernels and element-wise attentions, whose tokens meet in few sums"
-    _check_length(known, longest, asked, why)
-    signal = max(float(known.relevant_field) ** 2, float(known.strength))  # ν, or less where ν < 1
+        longest = _LONGEST_DENSE // attention.keys
+        why = "; more for one head of a kernel or element-wise attention, whose tokens meet in few sums"
+    _check_length(task, longest, asked, why)
+    signal = max(float(task.relevant_field) ** 2, float(task.strength))  # ν, or less where ν < 1
     if STRONGEST < signal < np.inf:
         raise refuse("nu", f"{signal:g}", f"at most {STRONGEST:g} where k is learned, or inf")
-    return check_noise(known)
+    return check_noise(task)
+
+
+def is_multiple(task: AbstractTask, attention: AbstractAttention) -> bool:
+    """Whether there are several key vectors, of the student or of the teacher, or features of a random shift."""
+    return attention.keys > 1 or isinstance(task, FeatureSLR)
 
 
 def check_noise(task: Any) -> Any:
