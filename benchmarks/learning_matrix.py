@@ -14,7 +14,6 @@ import numpy as np
 
 import attnrisk as ar
 from attnrisk.attention import AbstractAttention
-from attnrisk.learning.heads import check_heads
 from attnrisk.learning.scope import learnable, learner, optimisable
 from attnrisk.simulation.erm import check_padding
 from attnrisk.tasks import AbstractTask
@@ -28,9 +27,10 @@ TASKS: dict[str, AbstractTask] = {
     "spiked, spread 0.7": ar.SpikedSLR(2.0, 3, spread=0.7),
     "spiked, L = 1000": ar.SpikedSLR(20.0, 1000),
     "max, L = 3": ar.MaxSLR(np.inf, 3),
-    "max, L = 100": ar.MaxSLR(np.inf, 100),
+    "max, L = 1000": ar.MaxSLR(np.inf, 1000),
     "a weight g": ar.WeightedSLR(lambda at, chi: chi[at] - 0.5, 3),
     "features": ar.FeatureSLR(ar.flipped(nu=4.0), 3),
+    "features, L = 1000": ar.FeatureSLR(ar.flipped(nu=20.0), 1000),
 }
 ATTENTIONS: dict[str, AbstractAttention] = {
     "kernels: softmax, softplus, elu+1, Taylor-2, softmax-1": ar.get_attention("softplus"),
@@ -44,11 +44,8 @@ ATTENTIONS: dict[str, AbstractAttention] = {
 
 
 def theory(task: AbstractTask, attention: AbstractAttention) -> None:
-    """Refuse what `erm_asymptotics` and `tuned_erm_asymptotics` refuse, or of features `heads_asymptotics`."""
-    if isinstance(task, ar.FeatureSLR):
-        check_heads(task, attention)
-    else:
-        learnable(task, learner(attention))
+    """Refuse what `erm_asymptotics` and `tuned_erm_asymptotics` refuse."""
+    learnable(task, learner(attention))
 
 
 def experiment(task: AbstractTask, attention: AbstractAttention) -> None:
@@ -93,8 +90,7 @@ def seconds() -> Iterable[str]:
         for name, attention in ATTENTIONS.items():
             begun = time.perf_counter()
             try:
-                solve = ar.heads_asymptotics if place == "features" else ar.erm_asymptotics
-                solve(task, attention, 4.0, ar.Ridge(1.0, 1.0), log2_points=5)
+                ar.erm_asymptotics(task, attention, 4.0, ar.Ridge(1.0, 1.0), log2_points=5)
             except ValueError:
                 continue
             yield f"{place}; {name}: {time.perf_counter() - begun:.1f} s"

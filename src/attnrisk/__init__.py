@@ -65,7 +65,6 @@ _LAZY = {
         "Trajectory",
         "erm_asymptotics",
         "head_separation",
-        "heads_asymptotics",
         "needed_data",
         "optimal_asymptotics",
         "optimal_thresholds",

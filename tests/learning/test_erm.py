@@ -10,7 +10,7 @@ import pytest
 import attnrisk as ar
 from attnrisk._results import ErrorKind, Result, record
 from attnrisk.learning import erm
-from attnrisk.learning.equations import hats
+from attnrisk.learning.equations import hats, terms
 from attnrisk.learning.erm import LOG2_POINTS, Problem
 from attnrisk.learning.newton import distinct, run_newton
 from attnrisk.learning.proximal import Fitted
@@ -271,12 +271,12 @@ def test_more_points_may_reorder_or_merge_fixed_points(monkeypatch):
 
     monkeypatch.setattr(Problem, "find_all", lambda *_: [high, low])
     monkeypatch.setattr(Problem, "moved_from", swapped)
-    found = first.solve(4.0, ONE, problem, distinct)
+    found = first.solve(4.0, ONE, problem)
     (rival,) = found.rivals
     assert float(found.m_v) == pytest.approx(float(rival.m_v) - 0.1)
     assert float(found.objective) < float(rival.objective)
     monkeypatch.setattr(Problem, "moved_from", lambda *_: low)
-    assert first.solve(4.0, ONE, problem, distinct).rivals == ()
+    assert first.solve(4.0, ONE, problem).rivals == ()
 
 
 @pytest.mark.slow
@@ -377,7 +377,8 @@ def test_one_engine_for_the_bayes_optimum_too(name):
 
     def one(points):
         seen = cavity_samples(task, optimal, points, locate(task, optimal.correlation[0], points))
-        return hats(task, optimal, seen, jax.tree.map(np.asarray, pulls(seen.sample))).unknowns
+        found = terms(task, optimal, seen, jax.tree.map(np.asarray, pulls(seen.sample)))
+        return hats(optimal, np.mean(found, 1)).unknowns
 
     found = [one(points) for (points,) in draw(task, 1, 11, 8, 0)]
     total = jax.tree.map(lambda *hat: alpha * np.mean(hat, (0, 1)), *found)
@@ -416,7 +417,8 @@ def test_record(softmax):
     [
         ({"alpha": 0.0}, "alpha"),
         ({"alpha": np.nan}, "alpha"),
-        ({"task": ar.MaxSLR(2.0, 33)}, "length"),
+        ({"task": ar.MaxSLR(2.0, 1001)}, "length"),
+        ({"task": ar.WeightedSLR(lambda at, chi: 0.0 * chi[at], 33)}, "each location"),
         ({"task": ar.SpikedSLR(2.0, 33), "attention": ar.Sparsemax()}, "length"),
         ({"task": ar.SpikedSLR(2.0, 1001)}, "length"),
     ],

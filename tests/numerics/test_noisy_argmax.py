@@ -25,7 +25,7 @@ def test_gaussian_noise_on_two_tokens(gap):
     found = _select(jnp.array([0.3, 0.3 + gap]), present, _tabulate(1.0))
     np.testing.assert_allclose(found.probability[0], ndtr(-gap / np.sqrt(2)), atol=1e-6)
     density = np.exp(-(gap**2) / 4) / np.sqrt(4 * np.pi)
-    np.testing.assert_allclose(found.rivalry[0, 1], density, atol=1e-5)
+    np.testing.assert_allclose(found.pull(jnp.array([1.0, 0.0]))[1], -density, atol=1e-5)
 
 
 @pytest.mark.parametrize("gaussian", [0.3, 0.7, 0.72, 0.95])
@@ -39,15 +39,13 @@ def test_mixed_noise_agrees_with_draws(gaussian, rng):
 
 
 @pytest.mark.parametrize("gaussian", [0.0, 0.5, 1.0])
-def test_rivalry_is_the_derivative(gaussian):
-    table, step = _tabulate(gaussian), 1e-3
-    rivalry = np.asarray(_select(THETA, PRESENT, table).rivalry)
+def test_pull_is_the_derivative(gaussian):
+    table, step, odds = _tabulate(gaussian), 1e-3, jnp.array([0.3, 2.0, -0.7, 0.0])
+    pull = np.asarray(_select(THETA, PRESENT, table).pull(odds))
     for token in range(3):
         ahead, behind = (
-            _select(THETA.at[token].add(sign * step), PRESENT, table).probability
+            _select(THETA.at[token].add(sign * step), PRESENT, table).probability @ odds
             for sign in (1.0, -1.0)
         )
-        slope = np.asarray(ahead - behind) / (2 * step)
-        expected = -rivalry[token]
-        expected[token] = rivalry[token].sum() - rivalry[token, token]
-        np.testing.assert_allclose(slope, expected, atol=2e-5)
+        np.testing.assert_allclose((ahead - behind) / (2 * step), pull[token], atol=5e-5)
+    assert pull[3] == 0.0

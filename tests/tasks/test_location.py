@@ -75,19 +75,36 @@ def test_known_fields_give_the_posterior_of_the_task(task):
 
 
 @pytest.mark.parametrize("task", TASKS, ids=str)
-def test_visits_have_the_score_of_each_location(task):
-    location = task.location_given(VARIANCE)
-    probability, scores = location.visits(MEANS[None, :3])
-    count = location.visited(3)
-    assert probability.shape == (count,)
-    assert scores.shape == (count, 1, 3)
-    np.testing.assert_allclose(np.sum(probability), 1.0)
-    for at in range(count):
-        slope = [
-            np.log(_weights(task, MEANS[:3] + step)[at] / _weights(task, MEANS[:3] - step)[at])
-            for step in 1e-4 * np.eye(3)
-        ]
-        np.testing.assert_allclose(scores[at, 0], np.array(slope) / 2e-4, atol=1e-4)
+def test_a_visit_has_the_score_of_the_relevant_token(task):
+    """`normals = ω/c`, of which `c` is the correlation, and the first token is the relevant one."""
+    correlation = np.sqrt(1.0 - VARIANCE) * np.ones((1, 1))
+    shift, teacher = np.zeros(1), np.zeros(0)
+    normals = MEANS[None, :3] / correlation
+    probability, scores = task.visit(correlation, normals, shift, teacher)
+    np.testing.assert_array_equal(probability, [1.0])
+    slope = [
+        np.log(_weights(task, MEANS[:3] + step)[0] / _weights(task, MEANS[:3] - step)[0])
+        for step in 1e-4 * np.eye(3)
+    ]
+    np.testing.assert_allclose(scores, np.array(slope)[None, None] / 2e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("nu", [np.inf, 2.0])
+def test_teacher_fields_have_the_relevant_token_first(nu, rng):
+    """Means of the relevant and of the other fields, against weights of plain draws; and sequences of two lengths."""
+    task, n = ar.MaxSLR(nu, 4), 200_000
+    lengths = np.repeat([2, 4], n // 2)
+    drawn = task.draw_teacher(rng.random((n, task.teacher_uniforms(4))), lengths)
+    for length in (2, 4):
+        chi = rng.normal(size=(n, length))
+        law = np.asarray(jax.vmap(task.posterior)(jnp.asarray(chi)))
+        own = np.sum(law * chi, 1)
+        ours = drawn[lengths == length]
+        error = 4 * np.hypot(own.std() / np.sqrt(n), ours[:, 0].std() / np.sqrt(len(ours)))
+        assert abs(ours[:, 0].mean() - own.mean()) < error
+        others = (ours[:, :length].sum(1) - ours[:, 0]) / (length - 1)
+        assert abs(others.mean() + own.mean() / (length - 1)) < error
+        assert abs(own.mean()) > 8 * error
 
 
 def test_visiting_the_first_location_is_enough_where_it_is_planted(rng):

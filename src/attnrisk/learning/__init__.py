@@ -2,7 +2,7 @@
 
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import erm_asymptotics
-from .heads import head_separation, heads_asymptotics
+from .heads import head_separation
 from .needs import Needs, needed_data
 from .optimal import (
     FixedPoint,
@@ -24,7 +24,6 @@ __all__ = [
     "Trajectory",
     "erm_asymptotics",
     "head_separation",
-    "heads_asymptotics",
     "needed_data",
     "optimal_asymptotics",
     "optimal_thresholds",

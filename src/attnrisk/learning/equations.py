@@ -27,6 +27,7 @@ from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..tasks import AbstractTask
 from .asymptotics import Ridge
+from .controls import Held, Moments, ValueLaw, hold
 from .proximal import Fitted, Minimum, Sample, minimise, respond
 from .samples import CavitySamples, Points, cavity_samples, locate
 from .unknowns import Layout, Order, Unknowns, pack, updated
@@ -77,37 +78,72 @@ class Averages(NamedTuple):
         return Layout(self.attention.keys, self.task.features, self.first_bias.size)
 
 
-def hats(task: AbstractTask, unknowns: Unknowns, seen: CavitySamples, fitted: Fitted) -> Hats:
-    """The means over some sequences, for any pulls `f = (χ−ω)/V` of the samples."""
-    M, Q, _ = unknowns.keys
+def terms(
+    task: AbstractTask, unknowns: Unknowns, seen: CavitySamples, fitted: Fitted
+) -> Float[np.ndarray, "m n k"]:
+    """What each point adds to the means, over its locations, for any pulls `f = (χ−ω)/V` of the samples.
+
+    Of the keys `g tᵀ`, `g gᵀ`, `g ωᵀ` and `g`, summed over tokens; of `v` the terms of `m̂`, `q̂`, `V̂`; and the loss.
+    """
     m, q = (each[:, 0] for each in unknowns.values[:2])
-    weights = seen.probability / seen.probability.shape[1]
     variance, spread = seen.sample.variance, float(task.spread)
-    fields = seen.sample.keys
+    fields, pull_k, pull_v = seen.sample.keys, fitted.pull_k, fitted.pull_v
     if unknowns.bias.size:
         fields = fields - unknowns.bias[:, None, None, :, None]
 
-    def outer(left: Any, right: Any) -> Float[np.ndarray, "m p t"]:
-        return np.einsum("mnepl,mnetl->mpt", left, right)
+    def outer(right: Any) -> Float[np.ndarray, "m n k"]:
+        found = np.einsum("mnepl,mnetl->mnpt", weighted, right)
+        return found.reshape(*found.shape[:2], -1)
 
-    pull_k, pull_v = weights[..., None, None] * fitted.pull_k, fitted.pull_v
-    M_hat = outer(pull_k, seen.score)
-    drag = M_hat @ M.swapaxes(1, 2) - outer(pull_k, fields)
-    V_hat = drag @ np.linalg.pinv(Q, hermitian=True)
-    Q_hat = outer(pull_k * variance[..., None, :], fitted.pull_k)
-    keys = Order(M_hat, Q_hat, (V_hat + V_hat.swapaxes(1, 2)) / 2)
-    bias = np.einsum("mnepl->mp", pull_k)[:, : unknowns.bias.shape[-1]]
+    weighted = seen.probability[..., None, None] * pull_k
     own = spread * np.sum(seen.location * pull_v, -1)
     share = spread**2 / (spread**2 + float(task.noise) ** 2)
     others = np.sum((1.0 - seen.location) * seen.sample.values * pull_v, -1)
-    terms = (
+    of_values = (
         own * (seen.sample.label / spread - m[..., None] * seen.excess) * share,
         np.sum(variance * pull_v**2, -1),
         -seen.excess * own - others / q[..., None],
         fitted.loss,
     )
-    *values, train = (np.sum(weights * each, (1, 2)) for each in terms)
-    return Hats(Unknowns(keys, Order(*(each[:, None, None] for each in values)), bias), train)
+    rights = seen.score, variance[..., None, :] * pull_k, fields
+    return np.concatenate(
+        [
+            *map(outer, rights),
+            np.einsum("mnepl->mnp", weighted),
+            np.stack([np.sum(seen.probability * each, 2) for each in of_values], -1),
+        ],
+        -1,
+    )
+
+
+def hats(unknowns: Unknowns, means: Float[np.ndarray, "m k"]) -> Hats:
+    """The conjugates that follow from the means of the terms."""
+    M, Q, _ = unknowns.keys
+    heads, features = M.shape[1:]
+    shapes = (heads, features), (heads, heads), (heads, heads)
+    ends = np.cumsum([np.prod(shape) for shape in shapes] + [heads])
+    *blocks, bias, values = np.split(means, ends, -1)
+    M_hat, Q_hat, fields = (
+        each.reshape(-1, *shape) for each, shape in zip(blocks, shapes, strict=True)
+    )
+    V_hat = (M_hat @ M.swapaxes(1, 2) - fields) @ np.linalg.pinv(Q, hermitian=True)
+    keys = Order(M_hat, Q_hat, (V_hat + V_hat.swapaxes(1, 2)) / 2)
+    *of_values, train = values.T
+    learned = bias[:, : unknowns.bias.shape[-1]]
+    return Hats(Unknowns(keys, Order(*(each[:, None, None] for each in of_values)), learned), train)
+
+
+def controls(
+    task: AbstractTask, unknowns: Unknowns, seen: CavitySamples, held: Held
+) -> Float[np.ndarray, "m n k"]:
+    """The terms with scores held at the cavity less their means given the scores; zero where these are not known."""
+    found = terms(task, unknowns, seen, held.pulls)
+    mean = terms(task, unknowns, seen, held.pulls._replace(pull_k=held.mean_pull_k))
+    mean[..., -4:] = np.einsum("ne,mnek->mnk", seen.probability, held.mean_value_terms)
+    heads, features = unknowns.keys.M.shape[1:]
+    squares = features * heads + np.arange(heads**2)  # `g gᵀ`, of the fourth order in the fields
+    mean[..., squares] = found[..., squares]
+    return found - mean
 
 
 def map_step(
@@ -127,8 +163,11 @@ def map_step(
     ridges = np.array([float(ridge.k), float(ridge.v)])
     nearby = probes(averages.layout, x) if known is None else x[None]
     unknowns = averages.layout.unpack(nearby)
-    found = per_randomisation(averages, last, partial(_hats_of, averages, unknowns, anew))
-    total: Hats = jax.tree.map(lambda *each: np.stack(each), *(hats for _, hats in found))
+    found = per_randomisation(averages, last, partial(_moments_of, averages, unknowns, anew))
+    moments: Moments = jax.tree.map(lambda *each: np.stack(each), *(each for _, each in found))
+    coefficients = Moments(*(np.mean(each, 0) for each in moments)).coefficients
+    parts = [hats(unknowns, each) for each in moments.controlled(coefficients)]
+    total: Hats = jax.tree.map(lambda *each: np.stack(each), *parts)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(total)):
         raise FloatingPointError("the equations overflow")
 
@@ -191,13 +230,15 @@ def per_randomisation(
         return list(threads.map(function, averages.points, near))
 
 
-def _hats_of(
+def _moments_of(
     averages: Averages, unknowns: Unknowns, anew: bool, points: tuple[Points, ...], last: Any
-) -> tuple[tuple[np.ndarray, ...], Hats]:
-    """The displacements of one randomisation at the first unknowns, and its hats at all of them."""
+) -> tuple[tuple[np.ndarray, ...], Moments]:
+    """The displacements of one randomisation at the first unknowns, and the moments at all of them."""
     task, attention = averages.task, as_arrays(averages.attention)
     responses, displaced, parts = unknowns.response, [], []
     where_first = jax.tree.map(lambda each: each[0], unknowns)
+    m, q = (each[:, 0, 0] for each in unknowns.values[:2])
+    laws = ValueLaw(m, q, np.full_like(m, float(task.label_variance)))
     for group, near in zip(points, last, strict=True):
         where = locate(task, where_first.correlation, group)
         seen = cavity_samples(task, unknowns, group, where)
@@ -205,14 +246,20 @@ def _hats_of(
         first = jax.tree.map(lambda leaf: leaf[0], samples)
         minima = minima_of(attention, first, where_first, near, anew)
         displaced.append(np.asarray(minima.chi) - first.keys)
+        location: Any = np.tile(seen.location, (len(group.label), 1))
         fitted = respond(attention, minima, samples, responses)
-        shape = seen.probability.shape
-        fitted = Fitted(*(np.asarray(leaf).reshape(*shape, *leaf.shape[2:]) for leaf in fitted))
+        held = hold(attention, samples, location, responses, laws)
+        shape = len(responses.v), *seen.probability.shape
+        fitted, held = jax.tree.map(
+            lambda leaf, shape=shape: np.asarray(leaf).reshape(*shape, *leaf.shape[2:]),
+            (fitted, held),
+        )
         # What is not finite ends in an error of the caller.
         with np.errstate(invalid="ignore", over="ignore"):
-            parts.append((group.weight, hats(task, unknowns, seen, fitted)))
-    total = [jax.tree.map(partial(np.multiply, weight), part) for weight, part in parts]
-    return tuple(displaced), jax.tree.map(lambda *each: sum(each), *total)
+            found = terms(task, unknowns, seen, fitted)
+            moments = Moments.of(found, controls(task, unknowns, seen, held))
+            parts.append(Moments(*(group.weight * each for each in moments)))
+    return tuple(displaced), jax.tree.map(lambda *each: sum(each), *parts)
 
 
 def flat(sample: Sample) -> Sample:

@@ -6,7 +6,6 @@ Its overlaps solve the equations of `equations`, whose right-hand sides are mean
 Newton's method on one fixed set of Sobol points, first on a part of it.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +19,24 @@ from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import mean_estimate
+from ..population.engines.base import HeadRange
 from ..population.overlaps import Overlaps
-from ..population.plan import light_plan
+from ..population.plan import has_exact_heads, heads_engine, light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import Averages, map_step, probes
 from .newton import LONGEST_STEP, FixedPointSolution, Start, distinct, run_newton
 from .samples import draw
-from .scope import check_alpha, check_ridge, check_seed, learnable, learner, learns_bias, level_bias
+from .scope import (
+    check_alpha,
+    check_ridge,
+    check_seed,
+    is_multiple,
+    learnable,
+    learner,
+    learns_bias,
+    level_bias,
+)
 from .stability import stability
 from .unknowns import Order, Unknowns, pack
 
@@ -37,14 +46,13 @@ _FEW = 2  # randomisations on which fixed points are located, before all are use
 LOG2_SLOPES = 10  # points of a randomisation, a power of two, on which derivatives are taken
 
 _SAME = 1e-3  # distance, relative and in all, of two fixed points that are one
+_FINENESS = 0.7  # of the rule for the test risk of several heads or features: right to 10^-5
 _VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
 _WIDE, _NARROWEST = 2.0, 0.02
 # Largest error of the test risk, relative to the risk of no prediction, of a converged result: the sum over tokens in
 # `V̂_v` has a noise that grows with their number, most where weights are not divided by their sum.
 _LARGEST_ERROR = 0.5
-
-Distinct = Callable[[list[FixedPointSolution]], list[FixedPointSolution]]
 
 
 def erm_asymptotics(
@@ -57,19 +65,20 @@ def erm_asymptotics(
 ) -> ERMAsymptotics:
     """Test risk after training (empirical risk minimisation) on `N = αD` sequences, as `D → ∞` (section 6).
 
-    Solves the replica-symmetric equations from an uninformed and an informed initialisation, and returns the fixed
-    point with the lowest objective.
+    Solves the replica-symmetric equations from an uninformed and an informed initialisation, and from identical heads
+    where there are several. Returns the fixed point with the lowest objective.
 
     Args:
-        task: A planted task (`SpikedSLR`, of any spread), with up to 1000 tokens for kernels and element-wise
-            attentions and up to 32 for others; or a selected (`MaxSLR`) or weighted one, with up to 32 tokens.
-        attention: The attention; a free bias is learned, starting from the given one.
+        task: A task with up to 1000 tokens; up to 32 if it is a weighted one. With several heads or a general attention
+            such as sparsemax, up to 32 scores in all.
+        attention: The attention, with up to three heads, which share one value vector. A free bias of one head is
+            learned, starting from the given one; those of several heads are fixed.
         alpha: Number of sequences per dimension, `α = N/D > 0`.
-        ridge: Ridge penalties on `k`, `v` and a free bias.
+        ridge: Ridge penalties on `k` (of every head), `v` and a free bias.
         seed: Seed of the Sobol points.
-        log2_points: Averages use `2^log2_points` points in each of 16 randomisations. If the equations visit each of
-            the `L` locations of a sequence, this counts sequences and locations together. The error falls like the
-            power −0.8 of the number of points; for softmax and `L = 3`, 13 gives about 1e-4.
+        log2_points: Averages use `2^log2_points` points in each of 16 randomisations; of a weighted task this counts
+            sequences and their locations together. The error falls like the power −0.8 of the number of points; for
+            softmax and `L = 3`, 13 gives less than 1e-4.
 
     Returns:
         An `ERMAsymptotics`: `test_risk`, `train_error`, the order parameters, `result`, `warning` and `rivals`.
@@ -83,11 +92,10 @@ def erm_asymptotics(
     alpha, ridge = check_alpha(alpha), check_ridge(ridge)
     problem = Problem.of(task, attention, log2_points, seed)
     try:
-        first = problem.first_points(log2_points - LOG2_SLOPES)
-        return first.solve(alpha, ridge, problem, distinct)
+        return problem.first_points(log2_points - LOG2_SLOPES).solve(alpha, ridge, problem)
     except FloatingPointError:
         raise Refusal(
-            "alpha, nu, noise or ridges so extreme are not allowed: the equations overflow"
+            "alpha, signal, noise or ridges so extreme are not allowed: the equations overflow"
         ) from None
 
 
@@ -133,9 +141,10 @@ class Problem(Averages):
         return sum(len(each.label) for each in self.points[0])
 
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
-        """Uninformed and informed initialisation; heads start on different features, or with opposite signs.
+        """Uninformed and informed initialisation, and for several heads copies of one vector.
 
-        A bias that is learned begins as given, and with the teacher where equal scores have weights of sum one.
+        With the teacher, heads are on different features, or have opposite signs. A bias that is learned begins as
+        given, and with the teacher where equal scores have weights of sum one.
         """
         heads, features, _ = self.layout
         strength = min(float(self.task.strength), 2.0)
@@ -155,10 +164,19 @@ class Problem(Averages):
         level = self.first_bias + (
             level_bias(self.task, self.attention) if self.layout.biases else 0
         )
-        return (
+        found = (
             start("no information", 0.05, 0.2 - 0.05**2, V_k, (0.05, 0.2, V_v), self.first_bias),
             start("teacher", strength, much, min(V_k, 0.3), (1.0, 1.1, 0.1), level),
         )
+        if heads == 1:
+            return found
+        copies = Order(
+            np.zeros((heads, features)),
+            0.2 * np.ones((heads, heads)) + 1e-3 * np.eye(heads),
+            V_k * np.eye(heads),
+        )
+        values = Order(*(np.array([[each]]) for each in (0.6, 0.6, V_v)))
+        return (*found, Start("copies", pack(Unknowns(copies, values))))
 
     def find_all(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
         """The fixed points found from all starts, each located on few points first."""
@@ -171,9 +189,7 @@ class Problem(Averages):
                 starts.append(Start(start.name, near.x, True))
         return [run_newton(self, alpha, ridge, start) for start in starts]
 
-    def solve(
-        self, alpha: float, ridge: Ridge, all_points: "Problem", distinct: Distinct
-    ) -> ERMAsymptotics:
+    def solve(self, alpha: float, ridge: Ridge, all_points: "Problem") -> ERMAsymptotics:
         """The fixed point of lowest objective, with the others as rivals.
 
         All are located on these points and moved to `all_points`, which may change their order or merge two of them.
@@ -258,20 +274,34 @@ class Problem(Averages):
 
     def test_risk(self, x: np.ndarray) -> tuple[Estimate, np.ndarray]:
         """The test risk and its derivatives in the unknowns."""
-        longest = np.sqrt(np.max(self.layout.unpack(x).keys.Q))
-        scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
-        attention = self.with_bias(x)
-        engine = light_plan(self.task, attention, scale, scale, scale)
         nearby = probes(self.layout, x)
         matrices = [self.layout.unpack(each).matrices() for each in nearby]
         M, Q, _ = (np.stack(each) for each in zip(*matrices, strict=True))
         biases = np.stack([np.asarray(self.with_bias(each).bias, float) for each in nearby])
-        risks = np.asarray(risks_at(as_arrays((self.task, attention, engine)), M, Q, biases))
+        longest = float(np.sqrt(np.max(self.layout.unpack(x).keys.Q)))
+        fine, *rough = self._engines(x, longest, biases)
+        risks = np.asarray(risks_at(as_arrays((self.task, self.attention, fine)), M, Q, biases))
         values = np.mean(risks.reshape(len(nearby), -1), 1)
         slope = (values[1:] - values[0]) / np.diag(nearby[1:] - x)
-        if risks.ndim == 1:
-            return Estimate(float(values[0]), 0.0, ErrorKind.STANDARD), slope
-        return mean_estimate(risks[0]), slope
+        if risks.ndim > 1:
+            return mean_estimate(risks[0]), slope
+        value, error = float(values[0]), 0.0
+        for engine in rough:
+            arrays = as_arrays((self.task, self.attention, engine))
+            error = abs(value - float(risks_at(arrays, M[:1], Q[:1], biases[:1])[0]))
+        return Estimate(value, error, ErrorKind.STANDARD), slope
+
+    def _engines(self, x: np.ndarray, longest: float, biases: np.ndarray) -> list[Any]:
+        """One for the risk, and of several heads or features a rougher one, whose difference is the error."""
+        task: Any = self.task
+        if not is_multiple(task, self.attention) or not has_exact_heads(task, self.attention):
+            scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
+            return [light_plan(task, self.with_bias(x), scale, scale, scale)]
+        strength = float(task.strength)
+        scores = longest * np.hypot(1.0, strength), longest * strength
+        within = HeadRange(*map(float, (*scores, np.min(biases), np.max(biases))))
+        finenesses = _FINENESS, 0.7 * _FINENESS
+        return [heads_engine(task, self.attention, within, each) for each in finenesses]
 
     def with_bias(self, x: np.ndarray) -> AbstractAttention:
         """The attention with the bias among the unknowns, if one is."""

@@ -17,6 +17,8 @@ _FAR = 0.05  # a step after which all minima are searched for again
 # Standard errors that the map may still move by: in the first searches, and after so many.
 _SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
 LONGEST_STEP, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
+# Distances at which two fixed points are one: of all unknowns of heads, relative and in all; of the value overlap.
+_SAME, _CLOSE = 1e-2, 1e-4
 _ROUNDING = 1e-13  # a singular value of the matrix of a Newton step, relative, that is rounding
 
 
@@ -71,17 +73,27 @@ class FixedPointSolution(NamedTuple):
         left = self.answer @ (self.step.target - self.x)
         return float(np.std(replicates, ddof=1) / np.sqrt(len(replicates)) + abs(left @ gradient))
 
+    def is_same(self, other: "FixedPointSolution") -> bool:
+        """Whether two are one fixed point: by the value overlap, or for several heads or features by all unknowns."""
+        if self.layout.heads * self.layout.features > 1:
+            return np.allclose(self.x, other.x, _SAME, _SAME)
+        at = self.layout.places.values.M[0, 0]
+        error = other.error(np.eye(self.x.size)[at])
+        return bool(abs(self.x - other.x)[at] <= _CLOSE + error)
+
     def slope(self, by_unknowns: Float[np.ndarray, " n"]) -> Float[np.ndarray, "2"]:
         """The derivative in the two ridges of a function of the unknowns."""
         return np.asarray(by_unknowns @ self.answer @ self.step.by_ridge)
 
 
 def distinct(found: list[FixedPointSolution]) -> list[FixedPointSolution]:
-    """The lowest objective among the converged, and those others that converged to another value overlap."""
-    best, *others = sorted(found, key=lambda it: (not it.result.converged, it.objective))
-    at = best.layout.places.values.M[0, 0]
-    same = 1e-4 + best.error(np.eye(best.x.size)[at])
-    return [best, *(it for it in others if it.result.converged and abs(it.x - best.x)[at] > same)]
+    """Sorted by objective, converged ones first; others that did not converge, or are the same, are left out."""
+    ranked = sorted(found, key=lambda it: (not it.result.converged, it.objective))
+    kept = ranked[:1]
+    for each in ranked[1:]:
+        if each.result.converged and not any(each.is_same(other) for other in kept):
+            kept.append(each)
+    return kept
 
 
 def run_newton(

@@ -19,12 +19,14 @@ from .._results import ErrorKind, Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
 from ..tasks import AbstractPlanted, AbstractSamplable, AbstractTask
-from .evidence import Evidence, Points, evidence, uncertainty
+from .evidence import Evidence, Points, evidence, uncertainty, visits_all
 from .fixed_point import find_fixed_point
-from .scope import check_seed, limits_of, optimisable
+from .scope import check_seed, optimisable
 
 RANDOMISATIONS = 8
 _LEAST_POINTS, _MOST_POINTS = 8, 14  # powers of two: points of a randomisation
+# Tokens in all, a power of two, for which a call takes seconds; the second where several locations are visited.
+_LOG2_NUMBERS = 19, 16
 
 # With noiseless labels and 1 − q_v below e^-16, each step divides it by α: v is found, and q_v is one to all digits.
 _RECOVERING, _RECOVERED = 16.0, 69.0
@@ -220,21 +222,25 @@ def draw(task: AbstractSamplable, seed: int = 0, fewer: int = 0) -> Points:
     """Random sequences of the task, their number halved `fewer` times."""
     seed = check_seed(seed)
     law, longest = task.length, int(task.length.longest)
-    room = limits_of(task).log2_numbers - int(np.ceil(np.log2(RANDOMISATIONS * longest)))
+    several = task.teacher_uniforms(longest)
+    drawn = 0 if visits_all(longest) else several
+    room = _LOG2_NUMBERS[several > 0] - int(np.ceil(np.log2(RANDOMISATIONS * longest)))
     log2_points = int(np.clip(room, _LEAST_POINTS, _MOST_POINTS)) - fewer
-    for_length, for_shift, normals = _numbers(longest, task.shift_uniforms, log2_points, seed)
-    which = np.searchsorted(np.cumsum(law.probabilities)[:-1], for_length, "right")
-    return Points(*as_arrays((law.lengths[which], for_shift, normals)))
+    counts = 1, task.shift_uniforms, drawn, 2 * longest + 1
+    for_length, for_shift, for_teacher, normals = _numbers(counts, log2_points, seed)
+    which = np.searchsorted(np.cumsum(law.probabilities)[:-1], for_length[..., 0], "right")
+    lengths = law.lengths[which]
+    each = zip(for_teacher, lengths, strict=True)
+    teacher = [task.draw_teacher(*given) if drawn else given[0] for given in each]
+    return Points(*as_arrays((lengths, for_shift, np.stack(teacher), normals)))
 
 
 @lru_cache(maxsize=8)
-def _numbers(
-    longest: int, shift_uniforms: int, log2_points: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Uniform numbers for the length and the shift of each sequence, and normal ones for all else."""
-    uniforms = sobol(2 * longest + 2 + shift_uniforms, log2_points, RANDOMISATIONS, seed)
-    for_length, for_shift = uniforms[..., 0], uniforms[..., 1 : 1 + shift_uniforms]
-    return for_length, for_shift, ndtri(uniforms[..., 1 + shift_uniforms :])
+def _numbers(counts: tuple[int, ...], log2_points: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Uniform numbers for the length, the shift and the teacher of each sequence, and normal ones for the rest."""
+    uniforms = sobol(sum(counts), log2_points, RANDOMISATIONS, seed)
+    *given, rest = np.split(uniforms, np.cumsum(counts)[:-1], -1)
+    return *given, ndtri(rest)
 
 
 def reachable(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoint:
@@ -269,7 +275,7 @@ def _regression_error(alpha: float, noise: float) -> float:
 
 def informed_start(task: AbstractSamplable, alpha: float) -> np.ndarray:
     """Depths beyond what any data give: the locations known, `v` is left to a linear regression."""
-    depth_k = limits_of(task).key_depth(task, alpha)
+    depth_k = np.log1p(float(task.key_information(alpha)))
     if task.noise == 0.0:
         return np.array([depth_k, _RECOVERED if alpha > 1 else -np.log(max(1 - alpha, _CLOSEST))])
     left = _regression_error(alpha, float(task.noise))

@@ -1,22 +1,22 @@
 """What a sample of the training set looks like to a student with given overlaps (sections 6 and 10).
 
-Only the cavity fields `ω_χ`, `ω_z` and the label matter; the teacher's fields are integrated out. Given the location
-`ε` and a shift `θ` of its token, `ω_χ,ε ~ N(Mθ, Q)`, and the other tokens follow `N(0, Q)`. Then the teacher's fields
-follow `N(MᵀQ⁻¹ω, 1 − MᵀQ⁻¹M)`, so that the law of the location and its score `∂ log G_ε` depend on the unknowns
-through the correlation `C⁻¹M` with `Q = C Cᵀ` alone. Each length of a law has points of its own.
+Only the cavity fields `ω_χ`, `ω_z` and the label matter. Where the relevant token is shifted by `θ`, `ω_χ,ε ~ N(Mθ, Q)`
+given the location, the other tokens follow `N(0, Q)`, and the teacher's fields are integrated out. Else these are drawn
+first and `ω_χ` given them. The equations need the score `∂ log G_ε` of the location, or anything of the same mean given
+`ω_χ`; it depends on the unknowns through the correlation `C⁻¹M` with `Q = C Cᵀ` alone. Tokens are exchangeable: the
+relevant one comes first, except for weights that depend on the position. Each length of a law has points of its own.
 """
 
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
 from ..numerics.qmc import sobol
-from ..tasks import AbstractSamplable, AbstractTask, AbstractWeighted
+from ..tasks import AbstractTask
 from .proximal import Sample
 from .unknowns import Unknowns, lower_factor
 
@@ -24,11 +24,7 @@ _PROBE = 1e-4  # step of the differences in the correlation
 
 
 class Points(NamedTuple):
-    """Random numbers for `n` sequences of one length: normal ones, and the shift of the relevant token.
-
-    Those of the `teacher` stand for what is not known of its fields, where the law of the location given the known
-    part has no formula.
-    """
+    """Random numbers for `n` sequences of one length: normal ones, the shift of the relevant token, teacher fields."""
 
     weight: float
     keys: Float[np.ndarray, "n H L"]
@@ -47,99 +43,82 @@ def draw(
     are fewer sequences.
     """
     law = zip(task.length.lengths.tolist(), task.length.probabilities.tolist(), strict=True)
-    sampled, uniform, visited = not isinstance(task, AbstractSamplable), 0, int
-    if isinstance(task, AbstractSamplable):
-        location = eqx.filter_eval_shape(task.location_given, np.eye(task.features))
-        uniform, visited = task.shift_uniforms, location.visited
     by_length = []
     for length, probability in law:
-        fewer = int(np.log2(visited(length)))
-        ends = np.cumsum([heads * length, length, sampled * length, 1])
-        points = sobol(ends[-1] + uniform, max(log2_points - fewer, 0), randomisations, seed)
-        keys, values, teacher = np.split(ndtri(points[..., : ends[2]]), ends[:2], -1)
+        ends = np.cumsum([heads * length, length, task.teacher_uniforms(length), 1])
+        count = max(log2_points - int(np.log2(task.visited(length))), 0)
+        points = sobol(ends[-1] + task.shift_uniforms, count, randomisations, seed)
+        keys, values = np.split(ndtri(points[..., : ends[1]]), ends[:1], -1)
         keys = keys.reshape(*points.shape[:2], heads, length)
-        label = ndtri((1.0 + points[..., ends[2]]) / 2)
+        of_teacher, label = np.split(points[..., ends[1] : ends[3]], [ends[2] - ends[1]], -1)
+        lengths = np.full(points.shape[1], length)
+        teacher = [task.draw_teacher(each, lengths) for each in of_teacher]
         shift = np.asarray(_draw_shifts(task, points[..., ends[-1] :]))
-        each = zip(keys, values, label, shift, teacher, strict=True)
+        each = zip(keys, values, ndtri((1.0 + label[..., 0]) / 2), shift, teacher, strict=True)
         by_length.append([Points(probability, *numbers) for numbers in each])
     return list(zip(*by_length, strict=True))
 
 
 @eqx.filter_jit
 def _draw_shifts(task: AbstractTask, uniforms: Float[Any, "r n u"]) -> Float[Array, "r n F"]:
-    if not isinstance(task, AbstractSamplable):
-        return jnp.zeros((*uniforms.shape[:2], task.features))
     return jax.vmap(jax.vmap(task.draw_shift))(uniforms)
 
 
-class Locations(NamedTuple):
-    """The law of the location `n e` and its score `∂ log G` `n e F L`, to first order around a correlation.
+def normals_given(
+    correlation: Float[Any, "*m H F"], keys: Float[Any, "n H L"], teacher: Float[Any, "n T"]
+) -> Float[Any, "*m n H L"]:
+    """Fields in units of `Q`, with this correlation to the teacher's if these are known (then `F = 1`).
 
-    They take most of the time of a selected task: derivatives, along leading axes `H F`, are differences.
+    `c χ* + (1 − c cᵀ)^½ ζ`; the root is `1 − c cᵀ/(1 + √(1 − |c|²))`.
+    """
+    if teacher.shape[-1] == 0:
+        return keys
+    along = correlation[..., None, :, :]
+    left = 1.0 - (along**2).sum(-2, keepdims=True)
+    known = (along * keys).sum(-2, keepdims=True) / (1.0 + left**0.5)
+    return keys + along * (teacher[:, None] - known)
+
+
+class Locations(NamedTuple):
+    """The probability of each location `n e`, and its score `n e F L` to first order around a correlation.
+
+    Scores take most of the time of a selected task: derivatives, along leading axes `H F`, are differences.
     """
 
     correlation: Float[Any, "H F"]
-    law: Float[Any, "n e"]
+    probability: Float[Any, "n e"]
     score: Float[Any, "n e F L"]
-    law_slope: Float[Any, "H F n e"]
-    score_slope: Float[Any, "H F n e F L"]
+    slope: Float[Any, "H F n e F L"]
 
-    def at(self, correlation: Float[np.ndarray, "H F"]) -> tuple[Any, Any]:
-        """Law and score at a correlation nearby."""
-        away = correlation - self.correlation
-        law = self.law + np.tensordot(away, self.law_slope, 2)
-        return law, self.score + np.tensordot(away, self.score_slope, 2)
+    def score_at(self, correlation: Float[np.ndarray, "*m H F"]) -> Float[np.ndarray, "*m n e F L"]:
+        """At a correlation nearby."""
+        return self.score + np.tensordot(correlation - self.correlation, self.slope, 2)
 
 
 def locate(task: AbstractTask, correlation: Float[np.ndarray, "H F"], points: Points) -> Locations:
-    """What the scores tell of the location."""
+    """What the fields tell of the location."""
     step = np.where(correlation > 0, -_PROBE, _PROBE).ravel()  # towards zero
     moved = np.concatenate([[0.0 * step], np.diag(step)]).reshape(-1, *correlation.shape)
-    given = points.keys, points.shift[..., None], points.teacher
-    found = _locate(task, correlation + moved, *given)
-    law, score = map(np.asarray, found)
-    by_law, by_score = (
-        ((each[1:] - each[0]) / step.reshape(-1, *[1] * (each.ndim - 1))).reshape(
-            *correlation.shape, *each.shape[1:]
-        )
-        for each in (law, score)
-    )
-    return Locations(correlation, law[0], score[0], by_law, by_score)
+    given = points.keys, points.shift, points.teacher
+    probability, score = map(np.asarray, _locate(task, correlation + moved, *given))
+    slope = (score[1:] - score[0]) / step.reshape(-1, *[1] * (score.ndim - 1))
+    slope = slope.reshape(*correlation.shape, *score.shape[1:])
+    return Locations(correlation, probability[0], score[0], slope)
 
 
 @eqx.filter_jit
 def _locate(
     task: AbstractTask,
     correlations: Float[Any, "c H F"],
-    normals: Float[Any, "n H L"],
-    shifts: Float[Any, "n F 1"],
+    keys: Float[Any, "n H L"],
+    shifts: Float[Any, "n F"],
     teacher: Float[Any, "n T"],
 ) -> tuple[Float[Array, "c n e"], Float[Array, "c n e F L"]]:
-    """The law of the location and its score, at several correlations.
-
-    Of a weighted task, at a draw of the teacher's fields in place of a mean over them: `∂ log G_ε` is the mean of
-    `∂ log g(ε, χ*)` given the rest.
-    """
-    first = jnp.eye(normals.shape[-1])[0]
-
-    def weigh(fields: Array) -> tuple[Array, Array]:
-        assert isinstance(task, AbstractWeighted)
-        weight = jax.value_and_grad(task.log_weight, 1)
-        log, slope = jax.vmap(weight, (0, None))(jnp.arange(fields.size), fields)
-        return jnp.exp(log) / fields.size, slope[:, None]
+    """The probability of the visited locations and their scores, at several correlations."""
 
     def at(correlation: Array) -> tuple[Array, Array]:
-        known = correlation.T @ correlation
-        if isinstance(task, AbstractWeighted):
-            fields = (correlation.T @ normals)[:, 0] + jnp.sqrt(1.0 - known[0]) * teacher
-            return jax.vmap(weigh)(fields)
-        assert isinstance(task, AbstractSamplable)
-        location = task.location_given(jnp.eye(len(known)) - known)
-
-        def visits(normals: Array, shift: Array) -> tuple[Array, Array]:
-            return location.visits(correlation.T @ normals + known @ shift * first)
-
-        return jax.vmap(visits)(normals, shifts)
+        normals = normals_given(correlation, keys, teacher)
+        return jax.vmap(task.visit, (None, 0, 0, 0))(correlation, normals, shifts, teacher)
 
     return jax.lax.map(at, correlations)
 
@@ -151,7 +130,7 @@ class CavitySamples(NamedTuple):
     and `t = (ω_z,ε − m c y)/(q − m² c)` with `c = 1/(1+Δ²)`, all three over `γ` where the relevant token has a spread.
     """
 
-    probability: Float[np.ndarray, "m n e"]
+    probability: Float[np.ndarray, "n e"]
     location: Float[np.ndarray, "e L"]
     sample: Sample
     score: Float[np.ndarray, "m n e F L"]
@@ -162,14 +141,15 @@ def cavity_samples(
     task: AbstractTask, unknowns: Unknowns, points: Points, locations: Locations
 ) -> CavitySamples:
     """All sequences of some points, at several unknowns."""
-    probability, score = locations.at(unknowns.correlation)
+    score = locations.score_at(unknowns.correlation)
     count, length = score.shape[-3], score.shape[-1]
     here = np.eye(count, length)
     m, q = (each[:, 0, 0, None] for each in unknowns.values[:2])
     first = np.eye(length)[0]  # where there is a shift, only the first location is visited
     shifted = np.einsum("mhf,nf,l->mnhl", unknowns.keys.M, points.shift, first)
     spread = float(task.spread)  # other than one only where the first location alone is visited
-    keys = np.einsum("mhg,ngl->mnhl", lower_factor(unknowns.keys.Q), points.keys)
+    normals = normals_given(unknowns.correlation, points.keys, points.teacher)
+    keys = lower_factor(unknowns.keys.Q)[:, None] @ normals
     keys = shifted + (1.0 + (spread - 1.0) * first) * keys
     if unknowns.bias.size:
         keys = keys + unknowns.bias[:, None, :, None]
@@ -187,4 +167,4 @@ def cavity_samples(
     )
     with np.errstate(divide="ignore"):  # an infinite excess ends in a refusal
         excess = points.values[:, :count] / left
-    return CavitySamples(probability, here, sample, score, excess)
+    return CavitySamples(locations.probability, here, sample, score, excess)

@@ -1,7 +1,6 @@
 """Which tasks the equations of sections 6 and 7 cover, up to which length, and which attentions can be learned."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +13,7 @@ from ..tasks import (
     AbstractSelected,
     AbstractTask,
     AbstractWeighted,
+    FeatureSLR,
 )
 from .asymptotics import Ridge
 from .proximal import has_sums
@@ -23,61 +23,33 @@ LOUDEST, STRONGEST, MOST_DATA = 1e4, 1e6, 1e3  # label noise, ν and α
 RIDGES = 1e-9, 1e9
 
 
-class Limits(NamedTuple):
-    """What a kind of task allows.
-
-    The longest sequence for empirical risk minimisation and for the Bayes optimum, how many random numbers the latter
-    takes (a power of two, for which a call takes a second), and a depth `log(1 + q̂_k)` beyond what any data give.
-    """
-
-    learned_length: int
-    optimal_length: int
-    log2_numbers: int
-    key_depth: Callable[[Any, float], float]
-
-
-# Of attentions whose tokens meet in more than a few sums, and of tasks that visit each of their locations.
-_LONGEST_DENSE = 32
-
-LIMITS: dict[Any, Limits] = {
-    # The mean of the relevant tokens, once all locations are known.
-    AbstractPlanted: Limits(1000, 1000, 19, lambda task, alpha: np.log1p(alpha * task.shift**2)),
-    # At most q̂_k = O(α²): at ν = inf only a sample whose two largest fields are as close as √(1−q_k) has something
-    # left to tell. The work for the optimum grows like the third power of the length.
-    AbstractSelected: Limits(
-        _LONGEST_DENSE, 64, 16, lambda task, alpha: 2.0 * np.log1p(10.0 * alpha)
-    ),
-}
-
-
-def limits_of(task: AbstractTask) -> Limits:
-    """What the kind of a task allows."""
-    return next(limits for kind, limits in LIMITS.items() if isinstance(task, kind))
+# Beyond these a call takes an hour. The second is of scores in all where these meet in more than a few sums, and of
+# tokens where each location has to be visited.
+_LONGEST, _LONGEST_DENSE = 1000, 32
+MOST_HEADS = 3
 
 
 def learnable(task: AbstractTask, attention: AbstractAttention | None = None) -> AbstractTask:
     """The task, if section 6 covers it, by this attention if one is given."""
-    asked, longest = "learning from finite data", _LONGEST_DENSE
-    known: Any = task if isinstance(task, AbstractWeighted) else _covered(task, asked)
-    if isinstance(known, AbstractPlanted) and (attention is None or has_sums(attention)):
-        longest, why = limits_of(known).learned_length, ""
-    elif isinstance(known, AbstractPlanted):
-        why = "; more for kernels and element-wise attentions, whose tokens meet in few sums"
-    else:
-        why = ", where each location of a sequence is visited"
-    _check_length(known, longest, asked, why)
-    if isinstance(known, AbstractPlanted | AbstractSelected) and (
-        STRONGEST < _signal(known) < np.inf
-    ):
-        raise refuse(
-            "nu", f"{_signal(known):g}", f"at most {STRONGEST:g} where k is learned, or inf"
-        )
-    return check_noise(known)
+    of_type("task", task, AbstractTask, "a task, such as SpikedSLR(2.0, 3)")
+    asked, longest, why = "learning from finite data", _LONGEST, ""
+    if attention is not None and not 1 <= attention.keys <= MOST_HEADS:
+        raise refuse("heads", attention.keys, f"at most {MOST_HEADS} where they are learned")
+    if task.visited(longest) > 1:
+        longest, why = _LONGEST_DENSE, ", where each location of a sequence is visited"
+    elif attention is not None and not has_sums(attention):
+        longest = _LONGEST_DENSE // attention.keys
+        why = "; more for one head of a kernel or element-wise attention, whose tokens meet in few sums"
+    _check_length(task, longest, asked, why)
+    signal = max(float(task.relevant_field) ** 2, float(task.strength))  # ν, or less where ν < 1
+    if STRONGEST < signal < np.inf:
+        raise refuse("nu", f"{signal:g}", f"at most {STRONGEST:g} where k is learned, or inf")
+    return check_noise(task)
 
 
-def _signal(task: Any) -> float:
-    """`ν`."""
-    return float(task.shift**2 if isinstance(task, AbstractPlanted) else task.sharpness)
+def is_multiple(task: AbstractTask, attention: AbstractAttention) -> bool:
+    """Whether there are several key vectors, of the student or of the teacher, or features of a random shift."""
+    return attention.keys > 1 or isinstance(task, FeatureSLR)
 
 
 def check_noise(task: Any) -> Any:
@@ -111,7 +83,7 @@ def optimisable(task: AbstractTask, asked: str = "the Bayes optimum") -> Abstrac
     if known.spread != 1.0:
         allowed = f"1 for {asked}: with another, the norm of a token gives its location away"
         raise refuse("spread", f"{known.spread:g}", allowed)
-    _check_length(known, limits_of(known).optimal_length, asked)
+    _check_length(known, _LONGEST, asked)
     return known
 
 
@@ -122,7 +94,7 @@ def _covered(task: AbstractTask, asked: str) -> Any:
             "built, has no formula"
         )
         raise refuse("task", task.name, allowed)
-    if not isinstance(task, tuple(LIMITS)):
+    if not isinstance(task, AbstractPlanted | AbstractSelected):
         given = task.name if isinstance(task, AbstractTask) else shown(task)
         raise refuse("task", given, f"spiked or max, the tasks with equations for {asked}")
     return task

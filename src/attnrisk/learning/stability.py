@@ -53,7 +53,7 @@ def _growth_of(
         one = jax.tree.map(lambda each: each[None], unknowns)
         seen = cavity_samples(task, one, group, locate(task, unknowns.correlation, group))
         sample = jax.tree.map(lambda leaf: leaf[0], flat(seen.sample))
-        weights = group.weight * seen.probability.ravel() / seen.probability.shape[1]
+        weights = group.weight * seen.probability.ravel() / len(seen.probability)
         at = minima_of(attention, sample, unknowns, near, False)
         growths = (_growths_by_sums if has_sums(attention) else _growths)(
             attention, at, sample, response

@@ -42,10 +42,16 @@ class NoiseTable(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The law `p` of the location, and `−∂p_ε/∂θ_ℓ` off the diagonal (what is on it cancels in every use)."""
+    """The law `p` of the location, and the hazards and masses at the nodes in `x`, for its derivatives."""
 
     probability: Float[Array, " L"]
-    rivalry: Float[Array, "L L"]
+    hazard: Float[Array, "L x"]
+    mass: Float[Array, " x"]
+
+    def pull(self, odds: Float[Array, " L"]) -> Float[Array, " L"]:
+        """`∂/∂θ_ℓ Σ_ε odds_ε p_ε`, in a time that grows like `L`."""
+        gains = self.hazard @ (self.mass * jnp.sum(self.hazard, 0))
+        return odds * gains - self.hazard @ (self.mass * (odds @ self.hazard))
 
 
 def tabulate(gaussian: Any) -> NoiseTable:
@@ -83,7 +89,7 @@ def select(theta: Float[Array, " L"], present: Bool[Array, " L"], table: NoiseTa
     mass = _STEP * jnp.exp(jnp.sum(log_cdf, 0, where=present[:, None]))
     probability = jnp.where(present, jnp.maximum(hazard @ mass, _UNLIKELY), 0.0)
     total = jnp.sum(probability)
-    return Selection(probability / total, (hazard * mass) @ hazard.T / total)
+    return Selection(probability / total, hazard, mass / total)
 
 
 def _interpolate(table: NoiseTable, gap: Array) -> tuple[Float[Array, " x"], Float[Array, " x"]]:

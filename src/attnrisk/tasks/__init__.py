@@ -1,6 +1,7 @@
 """Retrieval tasks: distributions of the relevant token, of the sequence length and of the label noise."""
 
 from .features import FeatureSLR
+from .lengths import LengthLaw, fixed, parse_lengths, uniform
 from .selected import AbstractSelected, AbstractWeighted, MaxSLR, WeightedSLR
 from .shifts import ShiftMixture, flipped, gaussian, one_of, parse_features
 from .slr import (
@@ -8,11 +9,7 @@ from .slr import (
     AbstractPlanted,
     AbstractSamplable,
     AbstractTask,
-    LengthLaw,
     SpikedSLR,
-    fixed,
-    parse_lengths,
-    uniform,
 )
 
 # Those that words can ask for.

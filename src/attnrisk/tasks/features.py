@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import of_type, real
+from .lengths import LengthLaw
 from .location import AbstractLocation, MixtureLocation
 from .shifts import ShiftMixture
-from .slr import AbstractNeedle, LengthLaw
+from .slr import AbstractNeedle
 
 
 class FeatureSLR(AbstractNeedle):

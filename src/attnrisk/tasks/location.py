@@ -46,10 +46,6 @@ class AbstractLocation(eqx.Module):
     def score(self, weights: Weights, probability: Float[Array, " L"]) -> Float[Array, "F L"]:
         """`Σ_ε p_ε ∂ log G_ε/∂ω` for any law `p` of the location."""
 
-    @abstractmethod
-    def visited(self, length: int) -> int:
-        """How many locations, from the first on, an average over random sequences has to visit."""
-
     @property
     @abstractmethod
     def precision(self) -> Float[Array, "F F"]:
@@ -71,21 +67,9 @@ class AbstractLocation(eqx.Module):
         score = self.score(weights, probability)
         return Posterior(probability, score, jax.nn.logsumexp(joint))
 
-    def visits(
-        self, means: Float[Array, "F L"]
-    ) -> tuple[Float[Array, " e"], Float[Array, "e F L"]]:
-        """The probability of each visited location, and `∂ log G_ε/∂ω` there."""
-        weights, length = self.weigh(means), means.shape[-1]
-        count = self.visited(length)
-        scores = jax.vmap(lambda here: self.score(weights, here))(jnp.eye(count, length))
-        return jax.nn.softmax(weights.log[:count]), scores
-
 
 class PlantedLocation(AbstractLocation):
-    """The relevant token is shifted: `G_ε = exp(shift·ω_ε − shift·(1−U)·shift/2)`.
-
-    Locations are exchangeable, so that random sequences may have their relevant token first.
-    """
+    """The relevant token is shifted: `G_ε = exp(shift·ω_ε − shift·(1−U)·shift/2)`."""
 
     shift: Float[Array, " F"]
     variance: Float[Array, "F F"]
@@ -103,9 +87,6 @@ class PlantedLocation(AbstractLocation):
 
     def score(self, weights: Weights, probability: Float[Array, " L"]) -> Float[Array, "F L"]:
         return self.shift[:, None] * probability
-
-    def visited(self, length: int) -> int:
-        return 1
 
     @property
     def precision(self) -> Float[Array, "F F"]:
@@ -151,9 +132,6 @@ class MixtureLocation(AbstractLocation):
     def score(self, weights: Weights, probability: Float[Array, " L"]) -> Float[Array, "F L"]:
         return weights.slopes * probability
 
-    def visited(self, length: int) -> int:
-        return 1
-
     @property
     def precision(self) -> Float[Array, "F F"]:
         """`E[θ θᵀ]`, on average over shifts."""
@@ -179,16 +157,13 @@ class SelectedLocation(AbstractLocation):
 
     def weigh(self, means: Float[Array, "1 L"], mask: Mask = None) -> Weights:
         present = jnp.ones(means.shape[-1], bool) if mask is None else mask
-        law, rivalry = select(self.slope * means[0], present, self.table)
-        return Weights(jnp.log(law), rivalry)
+        selection = select(self.slope * means[0], present, self.table)
+        return Weights(jnp.log(selection.probability), selection)
 
     def score(self, weights: Weights, probability: Float[Array, " L"]) -> Float[Array, "1 L"]:
-        present, rivalry = weights.log > -jnp.inf, weights.slopes
+        present = weights.log > -jnp.inf
         odds = jnp.where(present, probability * jnp.exp(-jnp.where(present, weights.log, 0.0)), 0.0)
-        return self.slope * (odds * jnp.sum(rivalry, 0) - odds @ rivalry)[None]
-
-    def visited(self, length: int) -> int:
-        return length
+        return self.slope * weights.slopes.pull(odds)[None]
 
     @property
     def precision(self) -> Float[Array, "1 1"]:

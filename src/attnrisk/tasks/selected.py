@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from scipy.special import ndtri
 
 from .._check import function, real
+from .lengths import LengthLaw
 from .location import AbstractLocation, SelectedLocation
-from .slr import AbstractSamplable, AbstractTask, LengthLaw
+from .slr import AbstractSamplable, AbstractTask
 
 
 class AbstractSelected(AbstractSamplable):
@@ -30,6 +32,23 @@ class AbstractSelected(AbstractSamplable):
 
     def location_given(self, unknown_variance: Any) -> AbstractLocation:
         return SelectedLocation(self.sharpness, unknown_variance)
+
+    def key_information(self, alpha: Any) -> Any:
+        """Of order `α²`: at `ν = inf` only sequences whose two largest fields are as close as `√(1−q_k)` say more."""
+        return (1.0 + 10.0 * alpha) ** 2 - 1.0
+
+    def teacher_uniforms(self, length: int) -> int:
+        return 2 * length
+
+    def draw_teacher(
+        self, uniforms: Float[np.ndarray, "s u"], lengths: Int[np.ndarray, " s"]
+    ) -> Float[np.ndarray, "s L"]:
+        fields, noise = np.split(uniforms, 2, 1)
+        chi, noise = ndtri(fields), -np.log(-np.log(noise))
+        mask, rows = np.arange(chi.shape[1]) < lengths[:, None], np.arange(len(chi))
+        there = np.asarray(self.choose_locations(*map(jnp.asarray, (noise, chi[..., None], mask))))
+        chi[rows, there], chi[:, 0] = chi[:, 0], chi[rows, there]
+        return chi
 
     def location_noise(
         self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int
@@ -67,6 +86,28 @@ class AbstractWeighted(AbstractTask):
     @abstractmethod
     def log_weight(self, location: Any, chi: Float[Array, " L"]) -> Float[Array, ""]:
         """`log g(ε, χ)`."""
+
+    def teacher_uniforms(self, length: int) -> int:
+        return length
+
+    def draw_teacher(
+        self, uniforms: Float[np.ndarray, "s u"], lengths: Int[np.ndarray, " s"]
+    ) -> Float[np.ndarray, "s L"]:
+        return ndtri(uniforms)
+
+    def visited(self, length: int) -> int:
+        return length
+
+    def visit(
+        self,
+        correlation: Float[Array, "H F"],
+        normals: Float[Array, "H L"],
+        shift: Float[Array, " F"],
+        teacher: Float[Array, " T"],
+    ) -> tuple[Float[Array, " e"], Float[Array, "e F L"]]:
+        weigh = jax.vmap(jax.value_and_grad(self.log_weight, 1), (0, None))
+        log, slope = weigh(jnp.arange(teacher.size), teacher)
+        return jnp.exp(log) / teacher.size, slope[:, None]
 
 
 class MaxSLR(AbstractSelected):

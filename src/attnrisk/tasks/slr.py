@@ -1,4 +1,4 @@
-"""Single-location regression: the law of the length, the kinds of task, and three tasks (section 1 of docs/theory.md).
+"""Single-location regression: the kinds of task, and the spiked one (section 1 of docs/theory.md).
 
 The label depends on one hidden token. A task belongs to one of three kinds, planted, selected or weighted, and its kind
 decides which exact method applies; everything else about it is data.
@@ -14,173 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import Refusal, is_traced, real, refuse, shown
+from .._check import is_traced, real, refuse
 from .._results import AbstractValue
+from .lengths import LengthLaw
 from .location import AbstractLocation, PlantedLocation
 from .shifts import ShiftMixture
-
-LONGEST, MOST_LENGTHS = 10**12, 10**6
-_BLOCK = 512  # lengths summed at a time, so that a law over 10^6 lengths needs little memory
-
-
-class LengthLaw(AbstractValue):
-    """Distribution of the number of tokens in a sequence, with finite support.
-
-    Tasks accept it as `length`, or an integer for a fixed length.
-
-    Args:
-        lengths: An integer, a list of `n` distinct integers, or another `LengthLaw`.
-        probabilities: A list of `n` probabilities; may be left out for a single length.
-
-    Examples:
-        >>> law = ar.LengthLaw([1, 8], [0.25, 0.75])
-        >>> print(law, law.mean())
-        1:0.25,8:0.75 6.25
-    """
-
-    lengths: Any
-    probabilities: Any
-
-    def __init__(self, lengths: Any, probabilities: Any = None):
-        if isinstance(lengths, LengthLaw) and probabilities is None:
-            self.lengths, self.probabilities = lengths.lengths, lengths.probabilities
-            return
-        allowed = f"made of whole numbers from 1 to {LONGEST:g}"
-        try:
-            sizes = np.atleast_1d(lengths).astype(float)
-            weights = np.atleast_1d(1.0 if probabilities is None else probabilities).astype(float)
-        except OverflowError:  # a whole number of hundreds of digits
-            raise refuse("length", "[beyond 1e308]", allowed) from None
-        except (TypeError, ValueError):
-            raise refuse("length", repr((lengths, probabilities)), allowed) from None
-        if sizes.size == 0 or sizes.ndim > 1 or sizes.shape != weights.shape:
-            given = f"{sizes.size} lengths, {weights.size} probabilities"
-            raise refuse("length", given, "a non-empty list of lengths, each with a probability")
-        few = ", ".join(f"{size:g}" for size in sizes[:4]) + (", …" if sizes.size > 4 else "")
-        whole = np.isfinite(sizes) & (sizes == np.floor(sizes))
-        if not np.all(whole & (sizes >= 1) & (sizes <= LONGEST)):
-            raise refuse("length", f"[{few}]", allowed)
-        if len(np.unique(sizes)) < len(sizes):
-            raise refuse("length", f"[{few}]", "a list without repetition")
-        if not np.all(weights >= 0) or not abs(weights.sum() - 1) <= 1e-9:
-            allowed = "numbers ≥ 0 of sum one"
-            few = ", ".join(f"{each:g}" for each in weights[:4])
-            given = f"[{few}{', …' * (weights.size > 4)}] (sum {weights.sum():g})"
-            raise refuse("length probabilities", given, allowed)
-        order = np.argsort(sizes)
-        self.lengths, self.probabilities = sizes[order].astype(np.int64), weights[order]
-
-    def __str__(self) -> str:
-        if len(self.lengths) == 1:
-            return str(self.lengths[0])
-        if np.ptp(self.probabilities) < 1e-12 and np.all(np.diff(self.lengths) == 1):
-            return f"{self.lengths[0]}-{self.lengths[-1]}"
-        pairs = zip(self.lengths, self.probabilities, strict=True)
-        return ",".join(f"{length}:{probability:g}" for length, probability in pairs)
-
-    def __repr__(self) -> str:
-        return f"LengthLaw({self})"
-
-    @property
-    def longest(self) -> Any:
-        """The largest length."""
-        return self.lengths[-1]
-
-    def mean(self, values: Any = None) -> Any:
-        """`E[values(L)]` for an array with one value per length; `E[L]` without an argument."""
-        return (self.probabilities * (self.lengths if values is None else values)).sum()
-
-    def powers(self, log_base: Float[Any, "*batch"], order: int, drop: int) -> Float[Any, "*batch"]:
-        """`E[(L−drop)!/(L−drop−order)! · base^(L−drop−order)]`, a derivative of the generating function.
-
-        What `L − drop` equal tokens contribute when `order` of them are singled out; zero where there
-        are not that many.
-        """
-        xp, base = log_base.__array_namespace__(), log_base[..., None]
-        count = xp.asarray(self.lengths, float) - drop
-        ways = xp.asarray(self.probabilities, float) * xp.where(count >= order, 1.0, 0.0)
-        for others in range(order):
-            ways = ways * xp.maximum(count - others, 0.0)
-        exponent = xp.maximum(count - order, 0.0)
-        if count.size <= _BLOCK:
-            return xp.sum(ways * xp.exp(exponent * base), -1)
-        blocks = [
-            jnp.pad(each, (0, -count.size % _BLOCK)).reshape(-1, _BLOCK)
-            for each in (ways, exponent)
-        ]
-        return jax.lax.scan(
-            lambda total, block: (total + jnp.sum(block[0] * jnp.exp(block[1] * base), -1), None),
-            jnp.zeros_like(log_base),
-            blocks,
-        )[0]
-
-
-def fixed(length: int) -> LengthLaw:
-    """Fixed sequence length.
-
-    Args:
-        length: Number of tokens, at least 1.
-
-    Returns:
-        The distribution, a `LengthLaw`.
-
-    Examples:
-        >>> ar.fixed(10)
-        LengthLaw(10)
-    """
-    return LengthLaw(length)
-
-
-def uniform(shortest: int, longest: int) -> LengthLaw:
-    """Uniform distribution of the sequence length.
-
-    Args:
-        shortest: Smallest length, included.
-        longest: Largest length, included.
-
-    Returns:
-        The distribution, a `LengthLaw`.
-
-    Examples:
-        >>> ar.uniform(1, 3).mean()
-        np.float64(2.0)
-    """
-    allowed = f"a range of 1 to {MOST_LENGTHS:g} lengths, the shortest first"
-    try:
-        first, last = real("shortest", shortest), real("longest", longest)
-    except Refusal:
-        first, last = 1.0, 0.0
-    if not first <= last < first + MOST_LENGTHS:
-        raise refuse("length", f"{shown(shortest)}-{shown(longest)}", allowed)
-    lengths = np.arange(first, last + 1)
-    return LengthLaw(lengths, np.full(lengths.size, 1 / lengths.size))
-
-
-def parse_lengths(text: str) -> LengthLaw:
-    """Read a length distribution from text, as the option `--length` does.
-
-    Args:
-        text: `10` (fixed), `1-3` (uniform) or `1:0.25,8:0.75` (lengths with probabilities).
-
-    Returns:
-        The distribution, a `LengthLaw`.
-
-    Examples:
-        >>> ar.parse_lengths("1-3").lengths
-        array([1, 2, 3])
-    """
-    parts = str(text).split(",")
-    try:
-        if ":" in parts[0]:
-            pairs = [part.split(":") for part in parts]
-            lengths, probabilities = [int(a) for a, _ in pairs], [float(b) for _, b in pairs]
-        else:
-            lengths = [int(each) for each in str(text).replace("-", " -", 1).split(" -")]
-    except ValueError:
-        raise refuse("length", repr(text), "like 10, 1-3 or 1:0.25,8:0.75") from None
-    if ":" in parts[0]:
-        return LengthLaw(lengths, probabilities)
-    return uniform(*lengths) if len(lengths) == 2 else LengthLaw(lengths)
 
 
 class AbstractTask(AbstractValue):
@@ -224,6 +62,46 @@ class AbstractTask(AbstractValue):
         """Posterior distribution of the location given the teacher key-fields."""
         return jax.nn.softmax(self.log_odds(chi))
 
+    @property
+    def shift_uniforms(self) -> int:
+        """Number of uniform random numbers that determine the shift of the relevant token."""
+        return 0
+
+    def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
+        """Mean field of the relevant token along each feature, from uniform random numbers."""
+        return jnp.zeros(self.features)
+
+    def teacher_uniforms(self, length: int) -> int:
+        """Number of uniform random numbers that determine the teacher fields of a sequence in theories of learning.
+
+        None where the student's fields are Gaussian given the location, so that the teacher's are not needed.
+        """
+        return 0
+
+    def draw_teacher(
+        self, uniforms: Float[np.ndarray, "s u"], lengths: Int[np.ndarray, " s"]
+    ) -> Float[np.ndarray, "s _"]:
+        """Teacher key-fields of Gaussian tokens; tokens that are exchangeable have the relevant one first."""
+        return np.zeros((len(uniforms), 0))
+
+    def visited(self, length: int) -> int:
+        """How many locations, from the first on, an average over such sequences has to visit."""
+        return 1
+
+    @abstractmethod
+    def visit(
+        self,
+        correlation: Float[Array, "H F"],
+        normals: Float[Array, "H L"],
+        shift: Float[Array, " F"],
+        teacher: Float[Array, " T"],
+    ) -> tuple[Float[Array, " e"], Float[Array, "e F L"]]:
+        """Probability of each visited location, and the derivative of its logarithm in the teacher fields.
+
+        Its mean given the student's fields is enough: these are a factor of `Q` times `normals`, with the given
+        correlation to the teacher's, plus the part of the shift.
+        """
+
     def __repr__(self) -> str:
         listed = ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
         return f"{type(self).__name__}({listed})"
@@ -236,14 +114,22 @@ class AbstractSamplable(AbstractTask):
     location and how the token there is changed.
     """
 
-    @property
-    def shift_uniforms(self) -> int:
-        """Number of uniform random numbers that determine the shift of the relevant token."""
-        return 0
+    @abstractmethod
+    def key_information(self, alpha: Any) -> Any:
+        """More than `q̂_k` of section 7 can be with `α` samples per dimension."""
 
-    def draw_shift(self, uniforms: Float[Array, " n"]) -> Float[Array, " F"]:
-        """Mean field of the relevant token along each feature, from uniform random numbers."""
-        return jnp.zeros(self.features)
+    def visit(
+        self,
+        correlation: Float[Array, "H F"],
+        normals: Float[Array, "H L"],
+        shift: Float[Array, " F"],
+        teacher: Float[Array, " T"],
+    ) -> tuple[Float[Array, " e"], Float[Array, "e F L"]]:
+        known = correlation.T @ correlation
+        location = self.location_given(jnp.eye(len(known)) - known)
+        first = jnp.eye(normals.shape[-1])[0]
+        weights = location.weigh(correlation.T @ normals + jnp.outer(known @ shift, first))
+        return jnp.ones(1), location.score(weights, first)[None]
 
     def location_given(self, unknown_variance: Any) -> AbstractLocation:
         """Distribution of the location given teacher fields with Gaussian noise of this variance (spread 1)."""
@@ -280,6 +166,10 @@ class AbstractNeedle(AbstractSamplable):
     """
 
     shift_law: eqx.AbstractVar[ShiftMixture]
+
+    def key_information(self, alpha: Any) -> Any:
+        """With all locations known, of the mean of the relevant tokens."""
+        return alpha * self.strength**2
 
     def location_noise(
         self, rng: np.random.Generator, uniform: Float[np.ndarray, "s 1"], longest: int

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from ..._results import record
 from ...attention import Heads, Softmax
-from ...learning import Ridge, head_separation, heads_asymptotics
+from ...learning import Ridge, erm_asymptotics, head_separation
 from ...simulation import fit_erm, sample
 from ...tasks import FeatureSLR, flipped
 from ..question import AbstractQuestion, Record, is_converged
@@ -54,7 +54,7 @@ class LearnedHeads(AbstractQuestion):
 
     def answer(self) -> Record:
         ridge = Ridge(self.ridge_k, RIDGE_V)
-        found = heads_asymptotics(*_problem(), self.alpha, ridge, 0, self.log2_points)
+        found = erm_asymptotics(*_problem(), self.alpha, ridge, 0, self.log2_points)
         told: Record = record(found) | {"warning": found.warning or "", "start": found.start}
         told["separation"] = head_separation(found.overlaps)
         told["minima"] = 1 + len(found.rivals)

@@ -1,0 +1,114 @@
+"""Control variates of the equations: the response of a sample whose scores stay at their cavity fields (section 6.3).
+
+With `a = σ(ω_χ)` held fixed and `w = 1 + V_v|a|²`, the pulls `f_v = a (y − a·ω_z)/w` are linear in the label and the
+value fields, and `f_k = −∂/∂χ (y − a·ω_z)²/(2w)` is quadratic in them. Their means given the scores are known. The
+deviations from these means have mean zero and follow those of the true pulls: regression on them removes most of the
+noise that labels and value fields bring, of which the sums over many tokens have the most.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..attention import AbstractAttention
+from .proximal import Fitted, Sample, fit, residual
+from .unknowns import Response
+
+_REGULAR = 1e-8  # added to the correlations of controls, which may be copies of each other
+_ROUNDING = 1e-24  # a variance, relative to the largest, of a control that is zero up to rounding
+
+
+class ValueLaw(NamedTuple):
+    """What the label and the value fields of some samples have in common: `m_v`, `q_v` and `E[y²]`."""
+
+    m: Any
+    q: Any
+    label_variance: Any
+
+
+class Held(NamedTuple):
+    """The pulls with scores held at the cavity, and means given the scores.
+
+    Those of `f_k`, and of the terms of `m̂_v`, `q̂_v`, `V̂_v` and the training error.
+    """
+
+    pulls: Fitted
+    mean_pull_k: Float[Any, "H L"]
+    mean_value_terms: Float[Any, "4"]
+
+
+@eqx.filter_jit
+def hold(
+    attention: AbstractAttention,
+    samples: Sample,
+    location: Float[Array, "n L"],
+    responses: Response,
+    laws: ValueLaw,
+) -> Held:
+    """For samples along the second axis of `samples`; unknowns are along the first, and that of the others."""
+
+    def one(sample: Sample, here: Array, response: Response, law: ValueLaw) -> Held:
+        def sums(chi: Array) -> tuple[Array, Array]:
+            weights = attention.attend(chi)
+            return jnp.sum(here * sample.variance * weights), jnp.sum(sample.variance * weights**2)
+
+        def mean_loss(chi: Array) -> Array:
+            own, square = sums(chi)
+            missed = law.label_variance - 2.0 * law.m * own + law.q * square
+            return missed / (1.0 + response.v * square) / 2.0
+
+        def loss(chi: Array) -> Array:
+            return residual(attention, chi, sample, response) ** 2 / 2.0
+
+        chi = sample.keys
+        own, square = sums(chi)
+        width = 1.0 + response.v * square
+        mean, slope = jax.value_and_grad(mean_loss)(chi)
+        left = 2.0 * mean / width
+        pulls = fit(attention, chi, sample, response)._replace(pull_k=-jax.grad(loss)(chi))
+        terms = jnp.stack([own / width, square * left, square / width, left])
+        return Held(pulls, -slope, terms)
+
+    over_samples = jax.vmap(one, (0, 0, None, None))
+    return jax.lax.map(
+        lambda each: over_samples(each[0], location, *each[1:]), (samples, responses, laws)
+    )
+
+
+class Moments(NamedTuple):
+    """Means over points: of terms and controls, and of the products of the controls with both."""
+
+    terms: Float[np.ndarray, "*batch k"]
+    controls: Float[np.ndarray, "*batch c"]
+    squares: Float[np.ndarray, "*batch c c"]
+    products: Float[np.ndarray, "*batch c k"]
+
+    @classmethod
+    def of(
+        cls, terms: Float[np.ndarray, "m n k"], controls: Float[np.ndarray, "m n c"]
+    ) -> "Moments":
+        """Over the points of the second axis."""
+        across, count = controls.swapaxes(1, 2), terms.shape[1]
+        means = terms.mean(1), controls.mean(1)
+        return cls(*means, across @ controls / count, across @ terms / count)
+
+    @property
+    def coefficients(self) -> Float[np.ndarray, "*batch c k"]:
+        """Of the regression of terms on controls, both as deviations from their means."""
+        mean = self.controls[..., None]
+        covariance = self.squares - mean * mean.swapaxes(-1, -2)
+        shared = self.products - mean * self.terms[..., None, :]
+        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
+        matters = variances > _ROUNDING * np.max(variances, -1, keepdims=True)
+        scale = np.sqrt(np.where(matters, variances, np.inf))[..., None]
+        correlation = covariance / (scale * scale.swapaxes(-1, -2))
+        regular = correlation + _REGULAR * np.eye(len(scale[0]))
+        return np.linalg.solve(regular, shared / scale) / scale
+
+    def controlled(self, coefficients: Float[np.ndarray, "m c k"]) -> Float[np.ndarray, "*batch k"]:
+        """The terms less what the controls explain."""
+        return self.terms - (self.controls[..., None, :] @ coefficients)[..., 0, :]
