@@ -30,6 +30,10 @@ CASES = {
     "max, a constant": (ar.SoftmaxPlusOne(), ar.MaxSLR(2.0, 10)),
     "free bias": (ar.Sigmoid(free_bias=True), ar.SpikedSLR(5.0, 3)),
     "element-wise": (ar.Elementwise(jnp.exp), ar.MaxSLR(1.0, 10)),
+    "element-wise, free bias": (
+        ar.Elementwise(jax.nn.sigmoid, free_bias=True, analytic=True),
+        ar.MaxSLR(2.0, 3),
+    ),
     "two lengths": (ar.ScalableSoftmax(), ar.SpikedSLR(5.0, ar.parse_lengths("2:0.5,18:0.5"))),
     "one length": (ar.SigmoidLogLength(free_bias=True), ar.SpikedSLR(5.0, 10)),
 }

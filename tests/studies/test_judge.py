@@ -358,6 +358,15 @@ def test_weights_that_vanish_are_completed_by_an_exponential():
     )
 
 
+def test_a_function_that_knows_the_length_is_given_another_temperature():
+    student = recognise(lambda scores: jax.nn.softmax(jnp.log(scores.size) * scores), "SSMax")
+    changed = causes._CHANGES[causes.TEMPERATURE](student, traits(student))
+    for scores in (SCORES, SCORES[:2]):
+        np.testing.assert_allclose(changed(scores), jax.nn.softmax(scores), rtol=1e-12)
+    sparse = recognised("sparsemax")
+    assert causes._CHANGES[causes.TEMPERATURE](sparse, traits(sparse)) is None
+
+
 def test_weights_divided_by_their_sum():
     for own, known in (
         (ar.Elementwise(jnp.exp), ar.Softmax()),
