@@ -14,6 +14,8 @@ from attnrisk.studies.judge.tasks import GRID
 
 EIGHTH = ar.Kernel(lambda x: 8.0 * jnp.log(jnp.abs(1.0 + x / 8.0)), features=(), analytic=True)
 SQUARE = ar.Kernel(lambda x: jnp.log1p(x**2), features=(), analytic=True)
+# φ of the user's own, of which all that lies below −373 rounds to 0.
+ROUNDED = ar.Kernel(lambda x: jnp.log(jax.nn.softplus(x) ** 2), features=(), analytic=True)
 GAUSSIAN = ar.Kernel(lambda x: -(x**2) / 2.0, features=(), analytic=True)
 CASES = {
     "kernel": (ar.Softplus(), ar.SpikedSLR(5.0, 10)),
@@ -21,12 +23,17 @@ CASES = {
     "longer k": (EIGHTH, ar.SpikedSLR(27.63, 1000)),
     "limit": (ar.Softplus(), ar.SpikedSLR(27.63, 1000)),
     "becomes softmax": (ar.Softplus(free_bias=True), ar.SpikedSLR(5.0, 10)),
+    "becomes softmax, vanishes": (ROUNDED.with_free_bias(), ar.SpikedSLR(5.0, 10)),
     "power": (EIGHTH.with_free_bias(), ar.SpikedSLR(5.0, 10)),
     "towards a power": (ar.Taylor2(free_bias=True), ar.SpikedSLR(5.0, 10)),
     "below the limit of a power": (ar.Taylor2(free_bias=True), ar.MaxSLR(2.0, 3)),
     "max, a constant": (ar.SoftmaxPlusOne(), ar.MaxSLR(2.0, 10)),
     "free bias": (ar.Sigmoid(free_bias=True), ar.SpikedSLR(5.0, 3)),
     "element-wise": (ar.Elementwise(jnp.exp), ar.MaxSLR(1.0, 10)),
+    "element-wise, free bias": (
+        ar.Elementwise(jax.nn.sigmoid, free_bias=True, analytic=True),
+        ar.MaxSLR(2.0, 3),
+    ),
     "two lengths": (ar.ScalableSoftmax(), ar.SpikedSLR(5.0, ar.parse_lengths("2:0.5,18:0.5"))),
     "one length": (ar.SigmoidLogLength(free_bias=True), ar.SpikedSLR(5.0, 10)),
 }

@@ -4,6 +4,7 @@ import json
 import math
 import random
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,6 +214,19 @@ def test_the_file_is_small_and_holds_what_the_guided_path_shows(shipped):
 
 
 QUICK = (BAYES, FLOOR, "linear", "taylor-2", "erf")  # of which a point takes little time
+
+
+def test_the_docs_list_what_the_file_lacks(shipped):
+    """If this fails, the list at the end of `docs/explore.md` is to be replaced by that of `missing`."""
+    _, section = (
+        (Path(__file__).parents[2] / "docs/explore.md").read_text().split("## What the file lacks")
+    )
+    listed = [line[2:] for line in section.splitlines() if line.startswith("- ")]
+    assert listed == atlas.missing(shipped)
+    assert not atlas.missing(shipped, atlas.Plan((), (), (), (), 0, (), ()))
+    empty = {"surfaces": [], "learning": [], "flows": []}
+    names = {each.attention for each in atlas.FULL.surfaces}
+    assert all(any(name in line for line in atlas.missing(empty)) for name in names)
 
 
 def test_the_file_agrees_with_a_few_points_computed_anew(shipped):

@@ -15,9 +15,10 @@ from problems import some_slow
 import attnrisk as ar
 from attnrisk.studies.judge import Verdict, causes, league, normalised, recognise
 from attnrisk.studies.judge.causes import NO_GAPS, Counterfactual, Gaps
+from attnrisk.studies.judge.curves import ALPHAS, REFERENCES, reference_curve
 from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
-from attnrisk.studies.judge.tasks import GRID, Row, mean_gap
+from attnrisk.studies.judge.tasks import GRID, WORKBENCH, Row, mean_gap
 from attnrisk.studies.judge.traits import family_at_each_length, traits
 from attnrisk.studies.judge.verdict import _length_notes, _notes
 from attnrisk.studies.questions import Bayes
@@ -357,6 +358,15 @@ def test_weights_that_vanish_are_completed_by_an_exponential():
     )
 
 
+def test_a_function_that_knows_the_length_is_given_another_temperature():
+    student = recognise(lambda scores: jax.nn.softmax(jnp.log(scores.size) * scores), "SSMax")
+    changed = causes._CHANGES[causes.TEMPERATURE](student, traits(student))
+    for scores in (SCORES, SCORES[:2]):
+        np.testing.assert_allclose(changed(scores), jax.nn.softmax(scores), rtol=1e-12)
+    sparse = recognised("sparsemax")
+    assert causes._CHANGES[causes.TEMPERATURE](sparse, traits(sparse)) is None
+
+
 def test_weights_divided_by_their_sum():
     for own, known in (
         (ar.Elementwise(jnp.exp), ar.Softmax()),
@@ -481,12 +491,22 @@ def test_the_verdict_on_an_example(name, tmp_path):
         assert [each.what for each in verdict.lacks] == ["temperature"]
     else:
         learned = {(point.attention, point.alpha) for point in verdict.curves}
-        assert learned == {
-            (a, b) for a in ("softmax", "linear", name) for b in (1.0, 2.0, 4.0, 8.0)
-        }
+        assert learned == {(a, b) for a in ("softmax", "linear", name) for b in (2.0, 4.0, 8.0)}
         assert verdict.flow.matched + verdict.flow.mismatched + verdict.flow.unfinished == 5
     for file in draw(verdict, tmp_path):
         assert file.stat().st_size > 5000
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_the_stored_curves_of_the_references(name, alpha):
+    known = {point.alpha: point for point in reference_curve(name)}[alpha]
+    found = ar.tuned_erm_asymptotics(WORKBENCH.problem, REFERENCES[name], alpha, log2_points=6)
+    assert found.converged
+    assert not found.warning
+    assert float(known.risk) == pytest.approx(float(found.test_risk), abs=0.1 * known.risk.error)
+    assert known.risk.error == pytest.approx(found.test_risk.error, rel=0.1)
 
 
 @pytest.mark.slow

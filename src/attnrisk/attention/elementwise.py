@@ -40,17 +40,19 @@ class Elementwise(AbstractElementwise):
         bias: Constant added to the scores.
         free_bias: Whether the bias is optimised.
         features: Scores at which `h` bends or has a kink.
+        analytic: Whether `h` has no kink. Integrals are then faster.
         length: The number of tokens, if it is fixed; set by `at_length`.
 
     Examples:
         >>> import jax.numpy as jnp
-        >>> exponential = ar.Elementwise(jnp.exp, features=())
+        >>> exponential = ar.Elementwise(jnp.exp, features=(), analytic=True)
         >>> print(f"{ar.population_minimum(ar.SpikedSLR(nu=5.0, length=10), exponential).risk:.6f}")
         0.559612
     """
 
     name: ClassVar[str] = "elementwise"
     weight_fn: Callable[..., Any] = eqx.field(static=True)
+    analytic: bool = eqx.field(static=True)
     length: Any
 
     def __init__(
@@ -59,12 +61,14 @@ class Elementwise(AbstractElementwise):
         bias: Any = 0.0,
         free_bias: bool = False,
         features: tuple[float, ...] = (0.0,),
+        analytic: bool = False,
         length: Any = None,
     ):
         self.weight_fn = function("weight", weight)
         self.bias = bias
         self.free_bias = free_bias
         self.features = tuple(numbers("features", features).ravel().tolist())
+        self.analytic = analytic
         self.length = length
 
     @property
@@ -74,7 +78,7 @@ class Elementwise(AbstractElementwise):
     def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
         if not self.knows_length:
             return self, 1.0
-        fixed = self.bias, self.free_bias, self.features
+        fixed = self.bias, self.free_bias, self.features, self.analytic
         return Elementwise(self.weight_fn, *fixed, length=length), 1.0
 
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:

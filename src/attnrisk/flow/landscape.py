@@ -17,6 +17,7 @@ from ..population.minimum import Minimum, population_minimum
 from ..population.overlaps import Overlaps, swapped
 from ..population.plan import check_problem
 from ..population.risk import extrapolate
+from ..population.uncompiled import uncompiled_minima
 from ..tasks import AbstractTask
 from .flow import follow, random_starts
 from .state import GRADIENTS, SMOOTHING, Problem, evaluator
@@ -274,12 +275,12 @@ def basins(
     """
     check_problem(task, attention, one_head=True)
     starts = random_starts(key, runs, size)
-    best = population_minimum(task, attention).risk
+    (least,) = uncompiled_minima([task], attention)
     problem = Problem(task, attention)
     ends = follow(problem, starts, _LONG_TIMES[-1:], *_ROUGH)
     risks, _ = problem.values(ends.end, _ROUGH[-1])
     # From there no flow leads on, at rest or not.
-    same = _is_same(risks, best, _ROUGHLY_SAME_RISK)
+    same = _is_same(risks, least.risk, _ROUGHLY_SAME_RISK)
     converged = ends.result == Result.CONVERGED
     matched, mismatched = int(same.sum()), int((converged & ~same).sum())
     return Basins(matched, mismatched, runs - matched - mismatched, risks.value)

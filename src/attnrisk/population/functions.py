@@ -9,7 +9,8 @@ import numpy as np
 
 from ..attention import AbstractKernel
 
-_BLOCK = 512  # scores in a call of the attention, which is compiled for this number alone
+# Scores in a call of the attention, which is compiled for these numbers alone: for one integral, and for a scan.
+_BLOCK, _LARGE_BLOCK = 512, 2**15
 
 
 class Functions(NamedTuple):
@@ -18,7 +19,7 @@ class Functions(NamedTuple):
     attention: Any
     call: Any
     length: np.ndarray
-    bias: float
+    bias: Any
 
     @property
     def features(self) -> tuple[float, ...]:
@@ -44,9 +45,10 @@ class Functions(NamedTuple):
 
     def _blocks(self, argument: np.ndarray) -> np.ndarray:
         flat = np.ravel(argument)
-        padded = np.zeros((-(-flat.size // _BLOCK), _BLOCK))
+        block = _BLOCK if flat.size < _LARGE_BLOCK else _LARGE_BLOCK
+        padded = np.zeros((-(-flat.size // block), block))
         padded.ravel()[: flat.size] = flat
-        found = np.stack([np.asarray(self.call(block, self.length)) for block in padded], 1)
+        found = np.stack([np.asarray(self.call(each, self.length)) for each in padded], 1)
         return found.reshape(2, -1)[:, : flat.size].reshape(2, *np.shape(argument))
 
 

@@ -62,7 +62,8 @@ def uncompiled_minima(tasks: Sequence[AbstractTask], attention: AbstractAttentio
     """
     if attention.free_bias and attention.bias_is_void:
         attention = attention.with_bias(0.0).with_free_bias(False)
-    found = [_minimum(task, attention) for task in tasks]
+    with np.errstate(invalid="ignore"):  # SciPy subtracts losses that are infinite
+        found = [_minimum(task, attention) for task in tasks]
     missing = [task for task, each in zip(tasks, found, strict=True) if each is None]
     rest = iter(population_minima(missing, attention) if missing else [])
     return [each or next(rest) for each in found]
@@ -122,6 +123,7 @@ class _Sums:
     def __init__(self, task: AbstractTask, attention: AbstractAttention):
         self.task, self.attention = task, attention
         self.functions = None if attention.knows_length else in_numpy(attention)
+        self.at_lengths: dict[float, list[Any]] = {}  # of one that knows the length, by its bias
         self.search = Search(task, attention, 0)
         self.plan_stage()
 
@@ -131,30 +133,52 @@ class _Sums:
         reach = self.search.plan.reach
         self.coarse = light_plan(self.task, self.attention, reach, 0.0, reach, _COARSE)
 
-    def profile(self, engine: Any, m_kk: float, bias: float) -> Correlations:
+    def profile(self, engine: Any, m_kk: float, bias: Any) -> Correlations:
         """At `k = m_kk k*`, `v = v*`."""
         if self.functions is not None:
             return engine.profile(self.task, self.functions._replace(bias=bias), m_kk)
+        if bias not in self.at_lengths:
+            self.at_lengths[bias] = [
+                (
+                    chance,
+                    alone,
+                    in_numpy(self.attention.with_bias(bias), float(alone.length.longest)),
+                    float(by),
+                )
+                for chance, alone, _, by in each_length(self.task, self.attention)
+            ]
         label = power = 0.0
-        attention = self.attention.with_bias(bias)
-        parts = zip(engine.engines, each_length(self.task, attention), strict=True)
-        for part, (chance, alone, _, by) in parts:
-            known = in_numpy(attention, float(alone.length.longest))
-            found = part.profile(alone, known, float(by) * m_kk)
+        for part, (chance, alone, known, by) in zip(
+            engine.engines, self.at_lengths[bias], strict=True
+        ):
+            found = part.profile(alone, known, by * m_kk)
             label, power = label + chance * found.label, power + chance * found.power
         return Correlations(label, power)
 
     def loss(self, engine: AbstractEngine, at: Sequence[float]) -> float:
         """`−log(A²/B)` at a length of `k` and a bias."""
         m_kk, bias = (*at, float(self.attention.bias))[:2]
-        a, b = self.profile(engine, m_kk, bias)
-        sound = 0 < abs(a) < math.sqrt(LARGEST) * b and math.isfinite(b)
-        return math.log(b) - 2.0 * math.log(abs(a)) if sound else math.inf
+        return float(_loss(*self.profile(engine, m_kk, bias)))
+
+    def scan(self) -> np.ndarray:
+        """The losses of all lengths of `k` and biases of the search, by the coarse rule."""
+        pairs = list(zip(self.problem.lengths.tolist(), self.problem.biases, strict=True))
+        one_rule = self.attention.analytic and not self.attention.compares_tokens
+        if one_rule and self.functions is not None:  # for all biases
+            rows = [self.profile(self.coarse, m_kk, row[:, None]) for m_kk, row in pairs]
+            return np.array([_loss(*each) for each in rows])
+        return np.array([[self.loss(self.coarse, (m, b)) for b in row] for m, row in pairs])
 
     def risk(self, at: Sequence[float]) -> float:
         """By the fine rule."""
         engine = self.problem.engines[0 if self.problem.light else 1]
         return float(self.task.label_variance) - math.exp(-self.loss(engine, at))
+
+
+def _loss(a: Any, b: Any) -> np.ndarray:
+    sound = (np.abs(a) > 0) & (np.abs(a) < math.sqrt(LARGEST) * b) & np.isfinite(b)
+    size, power = (np.where(sound, each, 1.0) for each in (np.abs(a), b))
+    return np.where(sound, np.log(power) - 2.0 * np.log(size), np.inf)
 
 
 def _risk(task: AbstractTask, attention: Any, overlaps: Overlaps) -> float:
@@ -209,7 +233,7 @@ def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
         for m_kk, row in zip(lengths, biases, strict=True)
         for bias in row
     ]
-    losses = np.array([sums.loss(sums.coarse, at) for at in places]).reshape(biases.shape)
+    losses = sums.scan()
     if not np.isfinite(losses.min()):
         return None
     inner = np.abs(lengths) < 0.99 * sums.search.plan.reach

@@ -220,6 +220,34 @@ def make(answers: Answers, plan: Plan = FULL) -> Record:
     }
 
 
+def missing(atlas: Record, plan: Plan = FULL) -> list[str]:
+    """What an atlas lacks of the plan: a line for each task and bias, and for each setting of learning and flow."""
+    learning = [(each, name) for each in atlas["learning"] for name in each["curves"]]
+    held = {(_range(each, each["nu"][0]), each["attention"]) for each in atlas["surfaces"]}
+    held |= {(_setting("learning", **at), name) for at, name in learning}
+    held |= {(_setting("flow", **each), each["attention"]) for each in atlas["flows"]}
+    planned = [(_range(each.labels, each.grid.nu[0]), each.attention) for each in plan.surfaces]
+    for kind, settings, names in (
+        ("learning", plan.learning, plan.learners),
+        ("flow", plan.flows, plan.flowing),
+    ):
+        planned += [(_setting(kind, *at), name) for at, name in product(settings, names)]
+    lines: dict[str, list[str]] = {}
+    for place, name in planned:
+        if (place, name) not in held:
+            lines.setdefault(place, []).append(name)
+    return [f"{place}: {', '.join(names)}" for place, names in lines.items()]
+
+
+def _range(labels: Mapping[str, Any], signal: Any) -> str:
+    bias = "tuned bias" if labels["bias"] == FREE else "bias 0"
+    return f"{labels['task']} task, {'ν = ∞' if float(signal) == math.inf else 'finite ν'}, {bias}"
+
+
+def _setting(kind: str, task: str, nu: Any, length: Any, **others: Any) -> str:
+    return f"{kind}, {task} task, ν = {float(nu):g}, L = {length}"
+
+
 def describe(attention: AbstractAttention, formula: str) -> Record:
     """What draws the weights of an attention: `log φ`, or the weight itself, at the tabulated scores."""
     function: Any = attention.log_phi if attention.family == "kernel" else attention.weight  # type: ignore[attr-defined]

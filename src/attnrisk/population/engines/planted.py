@@ -108,7 +108,8 @@ class PlantedElementwise(AbstractEngine):
         (_, here), (_, there) = nodes
         here = task.spread**2 * here
         power = xp.concatenate([here, beside * there])
-        return Correlations((here * weight[: here.size]).sum(), (power * weight**2).sum())
+        label = here * weight[..., : here.size]
+        return Correlations(label.sum(-1), (power * weight**2).sum(-1))
 
 
 def weight_moments(

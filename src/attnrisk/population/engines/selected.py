@@ -169,9 +169,8 @@ class SelectedElementwise(AbstractEngine):
     ) -> Correlations:
         weight = attention.weight(attention.bias + m_kk * self.fields)
         mean_length = task.length.powers(weight.__array_namespace__().zeros(()), 1, drop=0)
-        return Correlations(
-            (self.relevant * weight).sum(), mean_length * (self.mass * weight**2).sum()
-        )
+        label, power = (self.relevant * weight).sum(-1), (self.mass * weight**2).sum(-1)
+        return Correlations(label, mean_length * power)
 
 
 class _Pairs(NamedTuple):

@@ -24,12 +24,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...attention import AbstractAttention, Elementwise, Kernel
+from ...attention import AbstractAttention, Elementwise, General, Kernel
 from ...attention.formulas import AbstractPerLength
 from ...population.plan import is_exact
 from .family import kinks, recognise
 from .tasks import FIXED, VARIED, answer, has_tunable_bias, haystacks
-from .traits import EXPONENTIAL, Traits, traits
+from .traits import EXPONENTIAL, Traits, family_at_each_length, traits
 
 MATTERS = 0.01  # of the variance of the label, which is one
 _NEARLY = 0.9  # of what the best change recovers
@@ -109,7 +109,11 @@ class _Stretched(AbstractPerLength):
     def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
         known, stretch = self.attention.with_bias(self.bias).at_length(length)
         known = known.with_free_bias(self.free_bias)
-        return known, stretch * jnp.log(jnp.maximum(length, 2.0)) ** self.power
+        return known, stretch * _log_length(length) ** self.power
+
+
+def _log_length(length: Any) -> Any:
+    return jnp.log(jnp.maximum(length, 2.0))  # one token has all the weight, whatever its score
 
 
 def measure(attention: AbstractAttention, known: Gaps | None = None) -> Gaps:
@@ -166,7 +170,7 @@ def _try_all(
             changed = _CHANGES[what](attention, found)
             if changed is None:
                 continue
-        if isinstance(changed, _Stretched):
+        if changed is not None and what == TEMPERATURE and not _is_scaleless(found):
             # At a fixed length k has the same effect. Growth would recover all of the rest, and be named instead.
             if _is_normalised(found) and gaps.lengths < _NEARLY * sum(gaps):
                 continue
@@ -184,6 +188,10 @@ def _try_all(
 
 def _is_normalised(found: Traits) -> bool:
     return found.normalised and found.constant == 0
+
+
+def _is_scaleless(found: Traits) -> bool:
+    return found.slope == "scaleless" and found.family == "general"
 
 
 def _normalise(attention: Any, found: Traits) -> AbstractAttention | None:
@@ -252,8 +260,8 @@ def _kernel_like(
 
 def _heat(attention: AbstractAttention, found: Traits) -> AbstractAttention | None:
     """With scores that grow like `log L`; where they know the length, shrink."""
-    if found.slope == "scaleless" and found.family == "general":
-        whole: Any = attention
+    whole: Any = attention
+    if _is_scaleless(found):
 
         def scaled(scores: Any) -> Any:
             size = jnp.sqrt(jnp.mean(scores**2))
@@ -261,7 +269,12 @@ def _heat(attention: AbstractAttention, found: Traits) -> AbstractAttention | No
 
         return recognise(scaled, "of its own temperature")
     if not is_exact(VARIED.problem, attention):
-        return None
+        knows_length = family_at_each_length(attention) is not None
+        return (
+            General(lambda scores: whole(scores / _log_length(scores.size)))
+            if knows_length
+            else None
+        )
     power = -1.0 if attention.knows_length else 1.0
     return _Stretched(attention, power, bias=attention.bias, free_bias=attention.free_bias)
 
@@ -272,7 +285,7 @@ def _free_bias(attention: AbstractAttention, found: Traits) -> AbstractAttention
 
 
 def _grow(attention: AbstractAttention, found: Traits) -> AbstractAttention | None:
-    return None if found.growth == EXPONENTIAL else Elementwise(jnp.exp, features=())
+    return None if found.growth == EXPONENTIAL else Elementwise(jnp.exp, features=(), analytic=True)
 
 
 def _log(weight: Any) -> Any:

@@ -79,6 +79,7 @@ class RecognisedElementwise(AbstractElementwise):
     name: ClassVar[str] = "element-wise"
     function: _Function = eqx.field(static=True)
     features: tuple[float, ...] = eqx.field(static=True)
+    analytic: bool = eqx.field(static=True)
 
     def weight(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.vectorize(self.function, signature="(n)->(n)")(score[..., None])[..., 0]
@@ -337,18 +338,14 @@ def same(weights: np.ndarray, others: np.ndarray) -> bool:
 
 
 def _family_of(function: _Function) -> AbstractAttention:
-    elementwise = _elementwise_of(function, ())
+    elementwise = RecognisedElementwise(function=function, features=(0.0,), analytic=True)
     if _agrees(elementwise, function):
-        return _elementwise_of(function, kinks(elementwise.weight))
+        bends = kinks(elementwise.weight)
+        return replace(elementwise, features=_features(bends), analytic=not bends)
     kernel = _kernel_of(function)
     if kernel is not None and _agrees(kernel, function):
         return kernel
     return General(function)
-
-
-def _elementwise_of(function: _Function, bends: Sequence[float]) -> RecognisedElementwise:
-    """The element-wise attention that the function would be, if it were one."""
-    return RecognisedElementwise(function=function, features=_features(bends))
 
 
 def _agrees(candidate: _Function, function: _Function) -> bool:

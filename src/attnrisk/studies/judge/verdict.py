@@ -17,7 +17,7 @@ from ...population.plan import is_exact
 from ..execute import Progress, in_threads
 from .bridge import Foreign
 from .causes import Causes, Counterfactual, Gaps, find_causes
-from .curves import REFERENCES, Point, curve
+from .curves import REFERENCES, Point, curve, reference_curve
 from .family import LIMIT, Clipped, attention_name, overflows, recognise
 from .paragraph import paragraph, survival
 from .tasks import (
@@ -202,8 +202,8 @@ def _judge(
     later: dict[str, Callable[[], Any]] = {}
     if not quick:
         later["gradient flow"] = partial(_flow, student, found)
-    learners = {**REFERENCES, label: student} if found.slope == "fine" and not quick else {}
-    later |= {f"learning, {key}": partial(curve, _TASK, it, key) for key, it in learners.items()}
+        if found.slope == "fine":
+            later["learning"] = partial(curve, _TASK, student, label)
     done: dict[str, Any] = {}
 
     def work(jobs: dict[str, Callable[[], Any]]) -> None:
@@ -249,8 +249,11 @@ def _judge(
     if show is not None:
         show(verdict)
     work(later)
-    curves = [point for key in learners for point in done[f"learning, {key}"]]
-    return replace(verdict, curves=tuple(curves) or None, flow=done.get("gradient flow"))
+    curves = None
+    if "learning" in done:
+        references = [reference_curve(key) for key in REFERENCES if key != label]
+        curves = tuple(point for each in (*references, done["learning"]) for point in each)
+    return replace(verdict, curves=curves, flow=done.get("gradient flow"))
 
 
 def _told_apart(name: str, attention: AbstractAttention) -> str:
