@@ -60,7 +60,7 @@ def seconds(wait: Wait, folder: Path) -> tuple[float, float]:
 def _run(wait: Wait, folder: Path) -> float:
     """Seconds until the command ends or, if it is waited for, until a line with `until` is printed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    command = [str(Path(sys.executable).with_name("attnrisk")), *wait.command]
+    command = [sys.executable, "-m", "attnrisk", *wait.command]
     begun = time.perf_counter()
     with subprocess.Popen(
         command,
