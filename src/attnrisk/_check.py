@@ -76,6 +76,8 @@ def real(
         if getattr(value, "ndim", 0):
             raise TypeError  # an array with one entry could be read as its entry
         number = float(value)
+        if math.isinf(number) and isinstance(value, str) and "inf" not in value.lower():
+            raise OverflowError
     except OverflowError:  # a whole number of hundreds of digits
         raise refuse(name, "(beyond 1e308)", allowed) from None
     except (TypeError, ValueError):

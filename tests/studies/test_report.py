@@ -228,6 +228,17 @@ def test_no_gap_below_bayes_is_a_number():
         assert page.gap_words(Estimate(*gap)) == words
 
 
+def test_the_ranking_shows_what_decides_its_order(written):
+    (table,) = re.findall(r'<div class="wide">(<table.*?</table>)', written[1], re.DOTALL)[1:2]
+    lines = [re.findall(r"<t[hd]>(.*?)</t[hd]>", line) for line in table.split("</tr>")]
+    column = next(at for at, name in enumerate(lines[0]) if name.startswith("free bias"))
+    gaps = [
+        0.0 if "within" in line[column] else float(line[column].rstrip("*")) for line in lines[1:-1]
+    ]
+    assert len(gaps) > 10
+    assert gaps == sorted(gaps)
+
+
 def flow_row(start, risk, result="converged"):
     return Row(start=start, risk=risk, bayes_risk=0.6, result=result)
 
@@ -303,9 +314,10 @@ def test_the_page_has_a_dark_scheme_and_scrolls_on_a_phone(written):
     assert "color-scheme: light dark" in style
     assert re.search(r"prefers-color-scheme: dark\) \{[^@]*\.picture svg \{ filter: invert", style)
     (least,) = re.findall(r"\.picture svg \{[^}]*min-width: (\d+)rem", style)
-    (size,) = re.findall(r"font: (\d+)px", style)
-    narrowest = int(least) * int(size)  # pixels of a figure on the narrowest screen
-    assert 640 <= narrowest <= 720
+    narrowest = 16 * int(least)  # pixels of a figure on the narrowest screen
+    smallest, widest = 7.0, 7.6 * 72  # points: of a text, and of a figure, the haystack
+    assert smallest * narrowest / widest >= 9.0
+    assert narrowest <= 720
     assert re.search(r"\.picture \{ overflow-x: auto", style)
     bare = re.sub(r"<div class=\"picture\"><svg.*?</svg>\s*</div>", "", written[1], flags=re.DOTALL)
     assert "<svg" not in bare
@@ -328,7 +340,7 @@ def test_the_quick_report_is_made_and_made_again_from_the_store(tmp_path):
     cut = r"<footer>.*</footer>"
     assert re.sub(cut, "", first, flags=re.DOTALL) == re.sub(cut, "", again, flags=re.DOTALL)
     verdicts = re.findall(rf"<td>({HOLDS}|{PARTLY}|{FAILS})</td>", first)
-    assert len(verdicts) == 8
+    assert len(verdicts) == 9
     assert set(verdicts) == {HOLDS}
 
 

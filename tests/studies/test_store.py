@@ -97,6 +97,15 @@ def test_a_folder(tmp_path):
         Store(tmp_path)
 
 
+def test_what_is_no_regular_file_is_left_alone(tmp_path):
+    """As root SQLite would write a journal beside a device."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ValueError, match=r"store = .* a file"):
+        Store(pipe)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
 @pytest.mark.parametrize("content", [b"question = 1\n", b"SQLite format 3\0" + bytes(4000)])
 def test_a_file_that_is_no_database(tmp_path, content):
     path = tmp_path / "file"

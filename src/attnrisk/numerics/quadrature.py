@@ -184,6 +184,9 @@ def transform_range(
     # A kernel may vanish at a single score of the grid.
     low = xp.maximum(low, xp.min(xp.where(xp.isfinite(values[-1]), values[-1], xp.inf)))
     top = xp.max(xp.concatenate(values)) + xp.log(longest)
+    # Weights of all scores may underflow, with a bias of a few hundred.
+    top = xp.where(xp.isfinite(top), top, 0.0)
+    low = xp.minimum(low, top)
     if kernel.constant > 0:
         level = xp.log(kernel.constant)
         low, top = xp.minimum(low, level), xp.maximum(top, level)

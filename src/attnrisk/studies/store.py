@@ -224,8 +224,8 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse a folder, and a file that is no database, before SQLite touches it."""
-    if path.is_dir():
+    """Refuse a folder, a device, and a file that is no database, before SQLite writes to it or beside it."""
+    if path.exists() and not path.is_file():
         raise refuse("store", repr(str(path)), "a file, or a name that is free")
     if path.exists() and path.stat().st_size:
         with path.open("rb") as file:

@@ -96,12 +96,13 @@ _Curve = tuple[str, str, Sequence[int]]  # attention, bias, lengths
 _FULL: list[_Curve] = [(name, DEFAULT_BIAS, _LENGTHS) for name in ATTENTIONS]
 _FULL += [(name, FREE_BIAS, _LENGTHS) for name in TUNED]
 _QUICK: list[_Curve] = [
-    (name, DEFAULT_BIAS, _QUICK_LENGTHS) for name in ("linear", "taylor-2", "erf", "softmax")
+    (name, DEFAULT_BIAS, _QUICK_LENGTHS)
+    for name in ("linear", "taylor-2", "erf", "softmax", "relu")
 ]
-_QUICK += [("relu", DEFAULT_BIAS, _QUICK_LENGTHS)]
-# Searches over a bias take longer: fewer points.
-_QUICK += [("relu", FREE_BIAS, (10, 100, 10**4, 10**6))]
-_QUICK += [(name, FREE_BIAS, (10, 1000, 10**6)) for name in ("taylor-2", "softplus")]
+# Searches over a bias take longer, most of all that of Taylor-2.
+_QUICK += [
+    (name, FREE_BIAS, (2, 5, 10, 30, 100, 10**3, 10**4, 10**6)) for name in ("relu", "softplus")
+]
 
 
 def questions(quick: bool) -> list[AbstractTaskQuestion]:

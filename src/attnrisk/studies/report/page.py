@@ -154,16 +154,21 @@ def _league(standings: Sequence[Standing]) -> str:
     tasks = [f"{row.task} ν={row.nu:g} L={row.length}" for row in standings[0].rows]
     means = ["mean"] if len(tasks) > 1 else []
     pairs = [two_heads.HEADING] if any(each.two_heads is not None for each in standings) else []
-    head = "", "attention", "family", "growth of weights", *means, *tasks, "error", *pairs
+    traits = "family", "growth of weights", "free bias" + ", mean" * len(means)
+    head = "", "attention", *traits, *means, *tasks, "error", *pairs
     lines = []
     for place, each in enumerate(standings, start=1):
         entry = CATALOGUE[each.name]
         gaps = [gap_words(row.gap) + _LIMIT * (not row.attained) for row in each.rows]
-        error = max(float(row.gap.error) for row in each.rows)
-        traits = entry.attention.family, entry.growth, *(gap_words(each.gap) for _ in means)
+        error = max(float(row.gap.error) for row in (*each.rows, *each.biased_rows))
+        tuned = gap_words(each.gap_with_bias) + _LIMIT * any(
+            not r.attained for r in each.biased_rows
+        )
+        mean = [gap_words(each.gap)] if means else []
         both = ["" if each.two_heads is None else gap_words(each.two_heads) for _ in pairs]
-        lines.append((str(place), each.name, *traits, *gaps, f"{error:.0e}", *both))
-    limits = any(not row.attained for each in standings for row in each.rows)
+        kind = entry.attention.family, entry.growth
+        lines.append((str(place), each.name, *kind, tuned, *mean, *gaps, f"{error:.0e}", *both))
+    limits = any(_LIMIT in cell for line in lines for cell in line)
     note = f'<p class="note">{_LIMIT}: {_AS_A_LIMIT}</p>' if limits else ""
     return _table(head, lines, "numbers dense") + note
 
