@@ -6,6 +6,7 @@ Its overlaps solve the equations of `equations`, whose right-hand sides are mean
 Newton's method on one fixed set of Sobol points, first on a part of it.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -298,8 +299,8 @@ class Problem(Averages):
             scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
             return [light_plan(task, self.with_bias(x), scale, scale, scale)]
         strength = float(task.strength)
-        scores = longest * np.hypot(1.0, strength), longest * strength
-        within = HeadRange(*map(float, (*scores, np.min(biases), np.max(biases))))
+        deviation, shift = longest * math.hypot(1.0, strength), longest * strength
+        within = HeadRange(deviation, shift, float(np.min(biases)), float(np.max(biases)))
         finenesses = _FINENESS, 0.7 * _FINENESS
         return [heads_engine(task, self.attention, within, each) for each in finenesses]
 

@@ -156,8 +156,7 @@ def trapezoid(
     nodes = 0
     if kernel is not None:
         low, top = transform_range(kernel, tokens, longest, window, rare)
-        width = max(0.0, float(top - low))  # of a kernel that vanishes at all scores, −∞
-        needed = (width + before + after) * fineness / coarsened / 0.42
+        needed = (float(top - low) + before + after) * fineness / coarsened / 0.42
         unit = max(_SHARE, 2 ** (int(needed).bit_length() - 3))
         nodes = unit * int(np.ceil(needed / unit))
     wide = float(np.log(widened))
