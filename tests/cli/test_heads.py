@@ -86,6 +86,31 @@ def test_online_sgd_is_the_library(run):
     assert "features found at" in shown
 
 
+def test_simulated_heads(run):
+    words = (
+        "simulate",
+        *FLIPPED,
+        "--heads",
+        "2",
+        "--alpha",
+        "3",
+        "--dim",
+        "20",
+        "--ridge-k",
+        "0.1",
+    )
+    fields = _answer(run(*words, "--json"))
+    assert np.shape(fields["overlaps"]["M"]) == (3, 2)
+    assert fields["converged"]
+    assert (fields["attention"], fields["heads"]) == ("softmax", 2)
+    assert fields["head_weights"] == [0.5, 0.5]
+    assert fields["biases"] == [0.0, 0.0]
+    at = ar.Overlaps(**fields["overlaps"])
+    again = ar.population_risk(ar.FeatureSLR(ar.flipped(4.0), 3), ar.Heads(ar.Softmax(), 2), at)
+    assert fields["test_risk"] == pytest.approx(float(again), abs=1e-11)
+    assert "2 heads of softmax" in run(*words).out
+
+
 def test_when_features_are_found():
     times, M = np.array([0.0, 1.0, 2.0, 4.0]), np.zeros((4, 3, 3))
     M[:, 0, 0], M[:, 1, 1] = [0.0, 0.5, 1.0, 2.0], [0.1, 0.1, 0.2, 0.3]
@@ -108,6 +133,12 @@ BAD = [
     (("bayes", *FLIPPED, "--noise", "-1"), "--noise = -1"),
     (("bayes", "--task", "feature"), "--task = 'feature'"),
     (("erm", "--task", "features", "--alpha", "1"), "--task = 'features'"),
+    (("erm", "--alpha", "1", "--heads", "2"), "--heads"),
+    (("simulate", "--alpha", "1", "--dim", "9", "--task", "features"), "--features = (nothing)"),
+    (
+        ("population", "--attention", "erf", "--heads", "2", "--m-kk", "1", "--q-kk", "1"),
+        "left out with several",
+    ),
     (("population", *FLIPPED, "--heads", "0"), "--heads = 0"),
     (("population", *FLIPPED, "--heads", "two"), "--heads = 'two'"),
     (("population", *FLIPPED, "--heads", "2", "--m-kk", "1", "--q-kk", "1"), "--m-kk"),

@@ -349,3 +349,13 @@ def test_errors_of_risks_at_a_kink_are_not_understated(rng):
         one = jax.tree.map(lambda leaf: leaf[at], overlaps)  # noqa: B023
         exact = float(compiled_risk(*as_arrays((engine, task, attention, one))))
         assert abs(exact - risks.value[at]) <= risks.error[at]
+
+
+def test_one_head_flows_like_the_plain_attention():
+    start = ar.Overlaps(m_kk=0.2, m_vv=0.2, q_kk=0.1, q_vv=0.1)
+    task, times = ar.SpikedSLR(2.0, 3), [0.0, 1.0, 3.0]
+    plain = ar.gradient_flow(task, ar.Softplus(bias=-0.5), start, times)
+    one = ar.gradient_flow(task, ar.Heads(ar.Softplus(bias=-0.2), 1, bias=-0.3), start, times)
+    np.testing.assert_allclose(one.overlaps.M, plain.overlaps.M, rtol=1e-12)
+    np.testing.assert_allclose(one.risk.value, plain.risk.value, rtol=1e-12)
+    assert one.risk.kind is ar.ErrorKind.BOUND

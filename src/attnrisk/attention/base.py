@@ -120,6 +120,10 @@ class AbstractAttention(eqx.Module):
         """The attention of each head."""
         return self
 
+    def as_one_head(self) -> "AbstractAttention":
+        """The plain attention that a single head of weight one is; otherwise the attention itself."""
+        return self
+
     @property
     def head_name(self) -> str:
         """The name of the attention of each head."""

@@ -102,6 +102,12 @@ class Heads(AbstractHeads):
     def one_head(self) -> AbstractAttention:
         return self.attention
 
+    def as_one_head(self) -> AbstractAttention:
+        if self.count > 1 or self.free_weights or self.head_weights[0] != 1.0:
+            return self
+        plain = self.attention.with_bias(self.attention.bias + self.bias[0])
+        return plain.with_free_bias(self.free_bias)
+
     def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
         if not self.knows_length:
             return self, 1.0

@@ -196,8 +196,8 @@ def optimal(args: Any) -> render.Shown:
     LEARN,
     "drawing the data",
     options.SIZE,
-    options.task(),
-    options.ATTENTION,
+    options.task(features=True),
+    options.one_with_heads(),
     options.ridge("1"),
     options.seed("the dataset"),
     options.whole(
@@ -243,7 +243,8 @@ def simulate(args: Any) -> render.Shown:
     fields = render.fields_of(fit, *names) | {
         "seconds": seconds,
         **_data_fields(data, args.seed),
-        "attention": fit.attention.name,
+        "attention": fit.attention.head_name,
+        **_head_fields(fit.attention),
         "bias": np.asarray(fit.attention.bias, float).tolist(),
         "rivals": [render.picked(rival, *_RIVAL) for rival in fit.rivals],
         "test_set_risk": checked and float(checked),
@@ -265,7 +266,9 @@ def simulate(args: Any) -> render.Shown:
         "test set": test_set,
         "other initialisations": ", ".join(rivals) or None,
     }
-    title = f"{fit.attention.name} on the {render.task_words(fit.task)}, α = {data.alpha:g}"
+    heads = f"{fit.attention.keys} heads of " if fit.attention.keys > 1 else ""
+    name = f"{heads}{fit.attention.head_name}"
+    title = f"{name} on the {render.task_words(fit.task)}, α = {data.alpha:g}"
     shown = render.Shown(fields, [render.facts(title, rows)])
     if fit.result == Result.INTERRUPTED:
         return shown.interrupted("Interrupted: this is the best point so far, not a minimum")
@@ -342,6 +345,20 @@ def amp(args: Any) -> render.Shown:
         so_far = f"Interrupted after {fit.iterations} steps: these are the estimates so far"
         return shown.interrupted(so_far)
     return shown
+
+
+def _head_fields(attention: AbstractAttention) -> dict[str, Any]:
+    """What several heads have beside their overlaps."""
+    import numpy as np
+
+    if attention.family != "heads":
+        return {}
+    weights = attention.head_weights
+    return {
+        "heads": attention.keys,
+        "head_weights": None if weights is None else np.asarray(weights, float).tolist(),
+        "biases": np.ravel(attention.bias).tolist(),
+    }
 
 
 def _draw(args: Any, task: Any, key: Any) -> AbstractDataset:

@@ -144,7 +144,7 @@ def gradient_flow(
     accuracy = real("accuracy", accuracy, above=0.0)
     single = np.ndim(start.M) == 2
     starts = jax.tree.map(lambda leaf: leaf[None], start) if single else start
-    problem = Problem(task, attention)
+    problem = Problem(task, attention.as_one_head())
     runs = follow(problem, starts, read, tolerance, accuracy)
     states = np.concatenate([runs.points, runs.end[:, None]], 1)
     risk, gradients = problem.values(states)

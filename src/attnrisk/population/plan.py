@@ -74,7 +74,7 @@ class Method(NamedTuple):
     smooth_reach: float | None = None
     exponential_reaches: tuple[float, ...] = (4.0, 8.0)
     light_reach: float = SHARPEST
-    serves: Callable[[Any], bool] = lambda attention: True
+    serves: Callable[[Any], bool] | None = None
 
 
 class HeadsMethod(NamedTuple):
@@ -82,7 +82,7 @@ class HeadsMethod(NamedTuple):
     its kind it serves. `widened` steps give another of the same shape."""
 
     build: Callable[[Any, Any, HeadRange, float, float], AbstractEngine]
-    serves: Callable[[Any], bool] = lambda attention: True
+    serves: Callable[[Any], bool] | None = None
 
 
 def check_problem(
@@ -174,21 +174,17 @@ def kinks_at(attention: AbstractAttention, m_kk: float) -> tuple[float, ...]:
     return tuple((feature - float(attention.bias)) / m_kk for feature in attention.features)
 
 
-def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
-    """The exact method for one key and one feature; `None` where only random points, or those for heads, serve."""
-    return _find(Method, task, attention)
-
-
-def _find(kind: type, task: AbstractTask, attention: AbstractAttention) -> Any:
-    """The method of this kind for a task and an attention, from the table."""
+def find_method(task: AbstractTask, attention: AbstractAttention, kind: type = Method) -> Any:
+    """The exact method for a task and an attention, by default for one key and one feature; `None` where there is none
+    of the kind."""
     if attention.knows_length:
         if len(task.length.lengths) > _MOST_ENGINES:
             return None
         attention, _ = attention.at_length(task.length.longest)
     for (task_kind, attention_kind), method in _EXACT.items():
         matches = isinstance(task, task_kind) and isinstance(attention, attention_kind)
-        if matches and isinstance(method, kind) and method.serves(attention):
-            return method
+        if matches and isinstance(method, kind):
+            return method if method.serves is None or method.serves(attention) else None
     return None
 
 
@@ -200,7 +196,7 @@ def heads_engine(
     widened: float = 1.0,
 ) -> Any:
     """An exact engine for several heads or features, where there is one (section 10)."""
-    method = _find(HeadsMethod, task, attention)
+    method = find_method(task, attention, HeadsMethod)
     if not attention.knows_length:
         return method.build(task, attention, within, fineness, widened)
     return PerLength(
@@ -213,7 +209,7 @@ def heads_engine(
 
 def has_exact_heads(task: AbstractTask, attention: AbstractAttention) -> bool:
     """Whether heads or features are integrated by deterministic quadrature (section 10)."""
-    return _find(HeadsMethod, task, attention) is not None
+    return find_method(task, attention, HeadsMethod) is not None
 
 
 def check_needle(task: Any, asked: str) -> AbstractNeedle:

@@ -24,7 +24,7 @@ the computed points, where the risk of the heads found by a search is exact.
 
 LAW = "flipped"
 SIGNALS = (2, 4)
-_LENGTHS = (10**3, 10**6)
+_LENGTHS = (10, 10**2, 10**3, 10**4, 10**5, 10**6)
 _QUICK_LENGTHS = (10, 10**3)
 _QUICK_SIGNALS = (4,)
 _STARTS = 0  # those on the two atoms are enough: heads that are copies are worse

@@ -28,7 +28,7 @@ heads that a search found, and bound the least risk from above.
 """
 
 LAW, LENGTH = "one-of:9,6,4", "10"
-MOST = {"softmax": 4, SOFTMAX_PLUS_ONE: 4}
+MOST = {"softmax": 6, SOFTMAX_PLUS_ONE: 6}
 _QUICK_MOST = {"softmax": 3, SOFTMAX_PLUS_ONE: 2}
 _JOINT = "bayes-softmax"
 
