@@ -18,9 +18,9 @@ STEM = "samples"
 CAPTION = """\
 Samples per dimension, α = N/D, at which the test risk falls to one half, on the spiked task with ν = 4 log L, against \
 the number of tokens L; D to infinity, with the ridges of least test risk, and a learned bias for erf. Black is the \
-Bayes optimum, dotted message passing, the best fast algorithm known. Each α lies between two computed ones, on a straight line in log α; \
-bars hold the standard error of the risks and a quarter of that interval. Where a curve ends, the risk stays above one \
-half with the largest α computed, alpha_above in samples.csv.
+Bayes optimum, dotted message passing, the best fast algorithm known. Each α lies between two computed ones, on a \
+straight line in log α; bars hold the standard error of the risks and a quarter of that interval. Where a curve ends, \
+the risk stays above one half with the largest α computed, alpha_above in samples.csv.
 """
 
 TASK, SIGNAL, HALF, REACHABLE = "spiked", 4.0, 0.5, "message passing"

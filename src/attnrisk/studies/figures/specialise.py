@@ -32,7 +32,7 @@ different starts end in different minima, and the theory is an approximation. A 
 """
 
 NU, LENGTH, HEADS, RIDGE_V, DIM = 9.0, 3, 2, 1.0, 300
-_ALPHAS, _RIDGES = (3.0, 8.0), (0.05, 0.1, 0.2, 0.4)
+_ALPHAS, _RIDGES = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0), (0.05, 0.1, 0.2, 0.4, 0.8)
 _QUICK_ALPHAS, _QUICK_RIDGES = (4.0, 8.0), (0.1, 0.4)
 _LOG2_POINTS = 5
 
