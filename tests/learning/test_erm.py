@@ -282,9 +282,9 @@ def test_more_points_may_reorder_or_merge_fixed_points(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("nu", "alpha"), [(2.0, 4.0), (4.0, 2.0)])
 def test_a_standard_error_of_one_in_ten_thousand(nu, alpha):
-    """With `2^13` points; two seeds agree."""
+    """With `2^12` points; two seeds agree."""
     found = [
-        ar.erm_asymptotics(ar.SpikedSLR(nu, 3), ar.Softmax(), alpha, ONE, seed, log2_points=13)
+        ar.erm_asymptotics(ar.SpikedSLR(nu, 3), ar.Softmax(), alpha, ONE, seed, log2_points=12)
         for seed in range(2)
     ]
     one, two = (it.test_risk for it in found)

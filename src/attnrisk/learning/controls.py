@@ -1,4 +1,4 @@
-"""Control variates of the equations: the response of a sample whose scores stay at their cavity fields (section 6.3).
+"""Control variates of the equations: the response of a sample whose scores stay at their cavity fields (section 6.4).
 
 With `a = σ(ω_χ)` held fixed and `w = 1 + V_v|a|²`, the pulls `f_v = a (y − a·ω_z)/w` are linear in the label and the
 value fields, and `f_k = −∂/∂χ (y − a·ω_z)²/(2w)` is quadratic in them. Their means given the scores are known. The

@@ -1,0 +1,74 @@
+"""Control variates: their means are zero, and the regression on them is exact where it should be (section 6.4)."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnrisk as ar
+from attnrisk.learning.controls import Moments, ValueLaw, hold
+from attnrisk.learning.equations import controls, flat
+from attnrisk.learning.samples import cavity_samples, draw, locate
+from attnrisk.learning.unknowns import Order, Unknowns
+from attnrisk.numerics.arrays import as_arrays
+
+TASKS = {
+    "spread and noise": ar.SpikedSLR(2.0, 3, noise=0.4, spread=0.6),
+    "max": ar.MaxSLR(2.0, 3, noise=0.4),
+    "weight": ar.WeightedSLR(lambda at, chi: chi[at] - 0.5, 3, noise=0.4),
+}
+
+
+def _controls(task, attention, points, m_in_law):
+    heads = attention.keys
+    M = np.linspace(0.6, -0.3, heads)[None, :, None]
+    keys = Order(M, M @ M.swapaxes(1, 2) + np.eye(heads), 0.5 * np.eye(heads)[None])
+    unknowns = Unknowns(keys, Order(*(np.array([[[each]]]) for each in (0.7, 0.8, 0.4))))
+    seen = cavity_samples(task, unknowns, points, locate(task, unknowns.correlation[0], points))
+    law = ValueLaw(*(np.array([each]) for each in (m_in_law, 0.8, float(task.label_variance))))
+    location = np.tile(seen.location, (len(points.label), 1))
+    held = hold(as_arrays(attention), flat(seen.sample), location, unknowns.response, law)
+    shape = 1, *seen.probability.shape
+    pulls = type(held.pulls)(
+        *(np.asarray(leaf).reshape(*shape, *leaf.shape[2:]) for leaf in held.pulls)
+    )
+    rest = (np.asarray(leaf).reshape(*shape, *leaf.shape[2:]) for leaf in held[1:])
+    return controls(task, unknowns, seen, type(held)(pulls, *rest))[0]
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    "attention", [ar.Erf(), ar.Heads(ar.Softmax(), 2)], ids=["erf", "two heads"]
+)
+def test_controls_have_mean_zero(name, attention):
+    """Over scrambled points; with another overlap in their means they do not."""
+    task = TASKS[name]
+    points = [each for (each,) in draw(task, attention.keys, 10, 16, 0)]
+    ours, wrong = (
+        np.array([_controls(task, attention, each, m).mean(0) for each in points])
+        for m in (0.7, 0.5)
+    )
+    error = ours.std(0, ddof=1) / 4 + 1e-12
+    assert np.all(np.abs(ours.mean(0)) < 5 * error)
+    assert np.max(np.abs(wrong.mean(0)) / error) > 8
+    assert np.sum(ours.std(0) > 1e-9) >= 4
+
+
+def test_regression_finds_a_linear_relation(rng):
+    """Also with controls that are copies of each other, or zero up to rounding."""
+    given = rng.normal(size=(2, 500, 3))
+    slopes = rng.normal(size=(3, 2))
+    padded = np.concatenate([given, given[..., :1], 1e-17 * rng.normal(size=(2, 500, 1))], -1)
+    moments = Moments.of(3.0 + given @ slopes, padded)
+    found = moments.controlled(moments.coefficients)
+    np.testing.assert_allclose(found, 3.0, rtol=1e-6)
+    assert np.all(np.abs(moments.terms - 3.0) > 1e-4)
+
+
+def test_held_scores_need_no_average_where_they_do_not_move():
+    """A constant attention: the pulls are those with scores held, and the equations have no noise left."""
+    constant = ar.Elementwise(jnp.ones_like)
+    found = ar.erm_asymptotics(
+        ar.SpikedSLR(2.0, 3, noise=0.3), constant, 2.0, ar.Ridge(1.0, 0.7), log2_points=5
+    )
+    assert found.converged
+    assert found.test_risk.error < 1e-6
