@@ -25,7 +25,8 @@ _OWN = "by default that of the task"
 def _read_attention(word: str) -> Any:
     """A name of the catalogue or of a recurrence, or what `module:function` stands for, as an attention."""
     from ..attention import AbstractAttention, General
-    from ..studies.judge.family import check_masked, recognise
+    from ..studies.judge.checks import check_masked
+    from ..studies.judge.family import recognise
     from .judge import load_function
 
     if ":" not in word:

@@ -24,9 +24,9 @@ _MOST_HALVINGS = 8
 class Needs(eqx.Module):
     """The `α` from which a risk is reached, or another attention overtaken; `None` where that does not happen.
 
-    `limit` is what the risk, or its difference to the other, tends to with infinite data. The error covers the bracket
-    that the search ended with and the errors of the risks at its ends, by their slope. `converged` unless a risk on the
-    way was not that of a fixed point.
+    `limit` is what the risk less the one to reach, or less that of the other, tends to with infinite data. The error
+    covers the bracket that the search ended with and the errors of the risks at its ends, by their slope. `converged`
+    unless a risk on the way was not that of a fixed point.
     """
 
     recorded: ClassVar[tuple[str, ...]] = ("alpha", "limit", "reason", "converged")

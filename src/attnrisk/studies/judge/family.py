@@ -6,7 +6,7 @@ if that candidate gives the same weights on sequences that it has not seen.
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
@@ -29,25 +29,30 @@ from ...attention import (
     get_attention,
 )
 from .bridge import Foreign, bridged
-from .words import few, reject, single_precision, untraceable
+from .checks import (
+    DRAWS,
+    LARGE,
+    LENGTHS,
+    SAME,
+    SCALES,
+    Function,
+    call,
+    check,
+    check_log_phi,
+    check_shape,
+    draw,
+    same,
+)
+from .words import reject, single_precision
 
 LIMIT = 60.0  # seconds; most functions are recognised within two
 _LONGEST_LIMIT = 1e6  # seconds: more overflows the clock of some platforms
-_LENGTHS = (1, 2, 3, 7)
-_SCALES = (0.1, 1.0, 5.0, 30.0, 1e3, 1e4)
-_LARGE = (
-    300.0  # scores that only a long k makes, and whose exponentials are in the range of numbers
-)
-_DRAWS = 16  # of each scale
-_SAME = 1e-9  # relative to the largest weight of a sequence: rounding is far below, other families far above
 
 # Scores whose kernels are known, near enough to any score that e^χ can be compared with e^rung in double precision.
 _SPACING, _FARTHEST = 200.0, 6e4
 
 # Where a function may bend: a slope that still jumps after so many halvings of an interval has a kink in it.
 _BENDS, _INTERVALS, _HALVINGS, _JUMP = 8.0, 256, 30, 1e-3
-
-_Function = Callable[[Any], Any]
 
 
 class RecognisedKernel(AbstractKernel):
@@ -57,7 +62,7 @@ class RecognisedKernel(AbstractKernel):
     """
 
     name: ClassVar[str] = "kernel"
-    function: _Function = eqx.field(static=True)
+    function: Function = eqx.field(static=True)
     lowest: float = eqx.field(static=True)
     log_rungs: tuple[float, ...] = eqx.field(static=True)
     constant: float = eqx.field(static=True)
@@ -77,7 +82,7 @@ class RecognisedElementwise(AbstractElementwise):
     """A function of whole sequences that acts on each score alone."""
 
     name: ClassVar[str] = "element-wise"
-    function: _Function = eqx.field(static=True)
+    function: Function = eqx.field(static=True)
     features: tuple[float, ...] = eqx.field(static=True)
     analytic: bool = eqx.field(static=True)
 
@@ -89,7 +94,7 @@ class RecognisedElementwise(AbstractElementwise):
 class Clipped:
     """A function of scores that are cut where it would overflow."""
 
-    function: _Function
+    function: Function
     low: float
     high: float
 
@@ -152,12 +157,12 @@ def _recognised(given: Any, name: str) -> AbstractAttention:
         raise reject(name, reason)
     if isinstance(given, AbstractAttention):
         if given.family == "kernel":
-            _check_log_phi(given, name)
+            check_log_phi(given, name)
         check(given, name)
         return given
     try:
-        for length in _LENGTHS:
-            _check_shape(given, name, length)
+        for length in LENGTHS:
+            check_shape(given, name, length)
     except Refusal as refusal:
         cause = refusal.__cause__
         in_python = cause is None or isinstance(cause, jax.errors.ConcretizationTypeError)
@@ -187,7 +192,7 @@ def overflows(given: Any) -> bool:
 class Normalised:
     """The attention `φ(χ)/Σφ` of a function `φ` of one score, which is cut outside `low` and `high`."""
 
-    phi: _Function
+    phi: Function
     low: float = -np.inf
     high: float = np.inf
 
@@ -209,21 +214,21 @@ class Normalised:
         )
 
 
-def normalised(phi: _Function) -> _Function:
+def normalised(phi: Function) -> Function:
     """The attention `φ(χ)/Σφ` of a function `φ` of one score."""
     return Normalised(phi)
 
 
-def _clipped(function: _Function) -> _Function:
+def _clipped(function: Function) -> Function:
     """The function, or where large scores overflow (or vanish all together, for a division by zero) with those clipped.
 
     What is left of the kernels there is beyond the range of numbers.
     """
-    large = np.geomspace(_LARGE, _SCALES[-1], _DRAWS)
+    large = np.geomspace(LARGE, SCALES[-1], DRAWS)
     below, above = (call(function, np.stack([side, 0.9 * side], -1)) for side in (-large, large))
     apart = call(function, np.stack([large, -large], -1))
-    low = -_LARGE if np.isnan(below).any() else -np.inf
-    high = _LARGE if np.isnan(above).any() or np.isnan(apart).any() else np.inf
+    low = -LARGE if np.isnan(below).any() else -np.inf
+    high = LARGE if np.isnan(above).any() or np.isnan(apart).any() else np.inf
     if not np.isfinite([low, high]).any():
         return function
     if isinstance(function, Normalised):
@@ -231,113 +236,7 @@ def _clipped(function: _Function) -> _Function:
     return Clipped(function, low, high)
 
 
-def check(function: _Function, name: str) -> None:
-    """Refuse what is not a finite function of `L` scores to `L` weights, or minds the order of the tokens."""
-    for length in _LENGTHS:
-        _check_shape(function, name, length)
-    rng, largest = np.random.default_rng(0), 0.0
-    for length in _LENGTHS:
-        scores = _draw(rng, length)
-        largest = max(largest, np.abs(_checked_values(function, name, scores)).max())
-        _check_order(function, name, scores, rng.permutation(length))
-    if largest == 0:
-        raise reject(name, "all its weights are zero, whatever the scores")
-
-
-def _draw(rng: np.random.Generator, length: int) -> np.ndarray:
-    """Sequences of all scales, the smallest first."""
-    scales = np.repeat(_SCALES, _DRAWS)[:, None]
-    return np.asarray(scales * rng.standard_normal((scales.size, length)))
-
-
-def _check_shape(function: _Function, name: str, length: int) -> None:
-    scores = jax.ShapeDtypeStruct((length,), np.float64)
-    try:
-        weights = jax.eval_shape(function, scores)
-    except Exception as error:  # whatever a stranger's function raises is told to whom it belongs
-        raise untraceable(name, error) from error
-    shape = getattr(weights, "shape", None)
-    if shape is None:
-        raise reject(name, f"it returns a {type(weights).__name__} in place of one array")
-    if shape != (length,):
-        raise reject(name, f"it makes an array of shape {shape} of {length} scores")
-    if weights.dtype != np.float64:
-        raise single_precision(name, weights.dtype)
-
-
-def check_masked(function: Callable[..., Any], name: str) -> None:
-    """Refuse what is not a function of scores and a mask to as many real weights."""
-    length = _LENGTHS[-1]
-    scores = jax.ShapeDtypeStruct((length,), np.float64)
-    try:
-        weights = jax.eval_shape(function, scores, jax.ShapeDtypeStruct((length,), bool))
-    except SystemExit:
-        raise reject(name, "it ends the program, as sys.exit does") from None
-    except Exception as error:  # whatever a stranger's function raises is told to whom it belongs
-        raise untraceable(name, error) from error
-    is_real = hasattr(weights, "dtype") and jnp.issubdtype(weights.dtype, jnp.floating)
-    if not is_real or weights.shape != (length,):
-        raise reject(name, f"of {length} scores and a mask it makes {weights}")
-
-
-def _check_log_phi(given: Any, name: str) -> None:
-    """Of a kernel, which hides a `log φ` that is not a number by giving no weight."""
-    scores = np.linspace(-_LARGE, _LARGE, 601)
-    known, _ = given.at_length(float(_LENGTHS[-1]))
-    wrong = np.isnan(np.asarray(jax.jit(known.log_phi)(scores)))
-    if wrong.any():
-        raise reject(name, f"its log φ is nan at the score {scores[np.argmax(wrong)]:g}")
-    near, far = (float(known.log_phi(jnp.asarray(score))) for score in (10.0, 20.0))
-    if far > 100.0 * near > 0:
-        reason = "its log φ grows like an exponential: it seems to be φ, whose logarithm is wanted"
-        raise reject(name, reason)
-
-
-def _checked_values(function: _Function, name: str, scores: np.ndarray) -> np.ndarray:
-    weights, size = call(function, scores), np.abs(scores).max(-1, keepdims=True)
-    bad = np.isnan(weights) | (np.isinf(weights) & (size < _LARGE))  # exponentials may overflow
-    if not bad.any():
-        return weights
-    first = int(np.argmax(bad.any(-1)))
-    value = weights[first][bad[first]][0]
-    reason = f"it gives {value:g} for the scores {few(scores[first])}"
-    if (scores[first] < 0).all():
-        reason += ", which are all negative: is it a division by zero?"
-    raise reject(name, reason)
-
-
-def _check_order(function: _Function, name: str, scores: np.ndarray, order: np.ndarray) -> None:
-    weights, reordered = call(function, scores)[:, order], call(function, scores[:, order])
-    if same(weights, reordered):
-        return
-    with np.errstate(invalid="ignore"):
-        worst = float(np.nanmax(np.abs(weights - reordered)))
-    reason = (
-        "it treats tokens by their place: the same scores in another order get weights that differ by "
-        f"{worst:.2g}, while the relevant token may be at any place, so that it must be permutation-equivariant"
-    )
-    raise reject(name, reason)
-
-
-def call(function: _Function, scores: Any) -> np.ndarray:
-    """The weights of many sequences."""
-    return np.asarray(_call(function, jnp.asarray(scores, float)))
-
-
-@eqx.filter_jit
-def _call(function: _Function, scores: Array) -> Array:
-    return jax.vmap(function)(scores)
-
-
-def same(weights: np.ndarray, others: np.ndarray) -> bool:
-    """Whether two sets of weights are the same, each sequence by its largest weight."""
-    scale = np.abs(weights).max(-1, keepdims=True)
-    with np.errstate(invalid="ignore"):  # both may be infinite
-        near = np.abs(weights - others) <= _SAME * scale
-    return bool(np.all(near | (weights == others)))
-
-
-def _family_of(function: _Function) -> AbstractAttention:
+def _family_of(function: Function) -> AbstractAttention:
     elementwise = RecognisedElementwise(function=function, features=(0.0,), analytic=True)
     if _agrees(elementwise, function):
         bends = kinks(elementwise.weight)
@@ -348,14 +247,14 @@ def _family_of(function: _Function) -> AbstractAttention:
     return General(function)
 
 
-def _agrees(candidate: _Function, function: _Function) -> bool:
+def _agrees(candidate: Function, function: Function) -> bool:
     """On sequences of several lengths."""
     rng = np.random.default_rng(1)
-    drawn = [_draw(rng, length) for length in (1, _LENGTHS[-1])]
+    drawn = [draw(rng, length) for length in (1, LENGTHS[-1])]
     return all(same(call(function, scores), call(candidate, scores)) for scores in drawn)
 
 
-def _kernel_of(function: _Function) -> RecognisedKernel | None:
+def _kernel_of(function: Function) -> RecognisedKernel | None:
     """The kernel that the function would be, if it were one."""
     every = np.arange(-_FARTHEST, _FARTHEST + _SPACING, _SPACING)
     rungs = every[call(function, np.stack([every, every], -1))[:, 0] > 0]
@@ -369,7 +268,7 @@ def _kernel_of(function: _Function) -> RecognisedKernel | None:
     logs -= logs[nearest]
     alone = call(function, rungs[nearest, None, None])  # φ/(constant + φ), where φ is one
     constant = 1.0 / float(alone[0, 0]) - 1.0
-    if constant < -_SAME:
+    if constant < -SAME:
         return None
     base = jnp.asarray(rungs[nearest])
     weight = jax.vmap(lambda score: function(jnp.stack([score, base]))[0])
@@ -380,7 +279,7 @@ def _kernel_of(function: _Function) -> RecognisedKernel | None:
         function=function,
         lowest=float(rungs[0]),
         log_rungs=tuple(logs.tolist()),
-        constant=constant if constant > _SAME else 0.0,
+        constant=constant if constant > SAME else 0.0,
         features=_features(bends),
         analytic=not bends,
     )
@@ -391,7 +290,7 @@ def _features(bends: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted({0.0, *bends}))
 
 
-def kinks(function: _Function) -> list[float]:
+def kinks(function: Function) -> list[float]:
     """Scores where the value or the slope of a function of one score jumps, by bisection of many intervals at once."""
 
     @jax.jit

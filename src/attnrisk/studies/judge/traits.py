@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...attention import AbstractAttention
-from .family import call, same
+from .checks import call, same
 
 EXPONENTIAL, BOUNDED, SPARSE = "exponential", "bounded", "sparse"
 _DEGREES = {1.0: "linear", 2.0: "quadratic", 3.0: "cubic"}

@@ -1,0 +1,127 @@
+"""Whether a function is an attention: of `L` scores it makes `L` finite weights, whatever the order of the tokens."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .words import few, reject, single_precision, untraceable
+
+LENGTHS = (1, 2, 3, 7)
+SCALES = (0.1, 1.0, 5.0, 30.0, 1e3, 1e4)
+LARGE = 300.0  # scores that only a long k makes, and whose exponentials are in the range of numbers
+DRAWS = 16  # of each scale
+SAME = 1e-9  # relative to the largest weight of a sequence: rounding is far below, other families far above
+
+Function = Callable[[Any], Any]
+
+
+def check(function: Function, name: str) -> None:
+    """Refuse what is not a finite function of `L` scores to `L` weights, or minds the order of the tokens."""
+    for length in LENGTHS:
+        check_shape(function, name, length)
+    rng, largest = np.random.default_rng(0), 0.0
+    for length in LENGTHS:
+        scores = draw(rng, length)
+        largest = max(largest, np.abs(_checked_values(function, name, scores)).max())
+        _check_order(function, name, scores, rng.permutation(length))
+    if largest == 0:
+        raise reject(name, "all its weights are zero, whatever the scores")
+
+
+def draw(rng: np.random.Generator, length: int) -> np.ndarray:
+    """Sequences of all scales, the smallest first."""
+    scales = np.repeat(SCALES, DRAWS)[:, None]
+    return np.asarray(scales * rng.standard_normal((scales.size, length)))
+
+
+def check_shape(function: Function, name: str, length: int) -> None:
+    """Refuse what does not make as many weights in double precision."""
+    scores = jax.ShapeDtypeStruct((length,), np.float64)
+    try:
+        weights = jax.eval_shape(function, scores)
+    except Exception as error:  # whatever a stranger's function raises is told to whom it belongs
+        raise untraceable(name, error) from error
+    shape = getattr(weights, "shape", None)
+    if shape is None:
+        raise reject(name, f"it returns a {type(weights).__name__} in place of one array")
+    if shape != (length,):
+        raise reject(name, f"it makes an array of shape {shape} of {length} scores")
+    if weights.dtype != np.float64:
+        raise single_precision(name, weights.dtype)
+
+
+def check_masked(function: Callable[..., Any], name: str) -> None:
+    """Refuse what is not a function of scores and a mask to as many real weights."""
+    length = LENGTHS[-1]
+    scores = jax.ShapeDtypeStruct((length,), np.float64)
+    try:
+        weights = jax.eval_shape(function, scores, jax.ShapeDtypeStruct((length,), bool))
+    except SystemExit:
+        raise reject(name, "it ends the program, as sys.exit does") from None
+    except Exception as error:  # whatever a stranger's function raises is told to whom it belongs
+        raise untraceable(name, error) from error
+    is_real = hasattr(weights, "dtype") and jnp.issubdtype(weights.dtype, jnp.floating)
+    if not is_real or weights.shape != (length,):
+        raise reject(name, f"of {length} scores and a mask it makes {weights}")
+
+
+def check_log_phi(given: Any, name: str) -> None:
+    """Refuse a kernel whose `log φ` is not a number somewhere, which its weights hide, or seems to be `φ` itself."""
+    scores = np.linspace(-LARGE, LARGE, 601)
+    known, _ = given.at_length(float(LENGTHS[-1]))
+    wrong = np.isnan(np.asarray(jax.jit(known.log_phi)(scores)))
+    if wrong.any():
+        raise reject(name, f"its log φ is nan at the score {scores[np.argmax(wrong)]:g}")
+    near, far = (float(known.log_phi(jnp.asarray(score))) for score in (10.0, 20.0))
+    if far > 100.0 * near > 0:
+        reason = "its log φ grows like an exponential: it seems to be φ, whose logarithm is wanted"
+        raise reject(name, reason)
+
+
+def _checked_values(function: Function, name: str, scores: np.ndarray) -> np.ndarray:
+    weights, size = call(function, scores), np.abs(scores).max(-1, keepdims=True)
+    bad = np.isnan(weights) | (np.isinf(weights) & (size < LARGE))  # exponentials may overflow
+    if not bad.any():
+        return weights
+    first = int(np.argmax(bad.any(-1)))
+    value = weights[first][bad[first]][0]
+    reason = f"it gives {value:g} for the scores {few(scores[first])}"
+    if (scores[first] < 0).all():
+        reason += ", which are all negative: is it a division by zero?"
+    raise reject(name, reason)
+
+
+def _check_order(function: Function, name: str, scores: np.ndarray, order: np.ndarray) -> None:
+    weights, reordered = call(function, scores)[:, order], call(function, scores[:, order])
+    if same(weights, reordered):
+        return
+    with np.errstate(invalid="ignore"):
+        worst = float(np.nanmax(np.abs(weights - reordered)))
+    reason = (
+        "it treats tokens by their place: the same scores in another order get weights that differ by "
+        f"{worst:.2g}, while the relevant token may be at any place, so that it must be permutation-equivariant"
+    )
+    raise reject(name, reason)
+
+
+def call(function: Function, scores: Any) -> np.ndarray:
+    """The weights of many sequences."""
+    return np.asarray(_call(function, jnp.asarray(scores, float)))
+
+
+@eqx.filter_jit
+def _call(function: Function, scores: Array) -> Array:
+    return jax.vmap(function)(scores)
+
+
+def same(weights: np.ndarray, others: np.ndarray) -> bool:
+    """Whether two sets of weights are the same, each sequence by its largest weight."""
+    scale = np.abs(weights).max(-1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # both may be infinite
+        near = np.abs(weights - others) <= SAME * scale
+    return bool(np.all(near | (weights == others)))
