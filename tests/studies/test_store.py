@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -272,3 +273,14 @@ def test_numbers_keep_all_their_digits(path, rng):
         store.add([replace(ROW, outputs=outputs)])
         kept = store.find(["a"])["a"].outputs
     assert np.array_equal([kept[str(index)] for index in range(100)], numbers)
+
+
+def test_several_make_one_store_at_once(tmp_path):
+    """SQLite does not wait for another that switches a new file to write-ahead: some of a hundred failed."""
+
+    def make(number):
+        with Store(tmp_path / f"{number // 4}.sqlite") as store:
+            return store.numerics()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(make, range(400))) == [{}] * 400
