@@ -109,7 +109,7 @@ def test_killed_it_resumes(name, tmp_path):
     for _ in range(2):
         begun = begin(command, tmp_path)
         while counted(store) <= kept[-1]:
-            assert begun.poll() is None
+            assert begun.poll() is None, begun.communicate()
             time.sleep(0.2)
         os.killpg(begun.pid, signal.SIGKILL)
         begun.communicate()

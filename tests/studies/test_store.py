@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -272,3 +273,15 @@ def test_numbers_keep_all_their_digits(path, rng):
         store.add([replace(ROW, outputs=outputs)])
         kept = store.find(["a"])["a"].outputs
     assert np.array_equal([kept[str(index)] for index in range(100)], numbers)
+
+
+def test_a_store_that_another_process_is_making(path):
+    """SQLite does not wait for a lock on a new file when it switches that to write-ahead."""
+    path.parent.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        release = Timer(0.3, other.execute, ["COMMIT"])
+        release.start()
+        with Store(path) as store:
+            assert store.numerics() == {}
+        release.join()

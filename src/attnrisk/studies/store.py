@@ -7,6 +7,7 @@ each waits for its turn to write, and of two answers to one point the first stay
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
@@ -20,6 +21,7 @@ _MAGIC = b"SQLite format 3\0"
 _APPLICATION = 0x61747231  # "atr1": who wrote the file, as SQLite lets a file say
 _LAYOUT = 1
 _PATIENCE = 60.0  # seconds to wait for another process that writes
+_PAUSE = 0.01  # seconds between two attempts
 _MOST_VARIABLES = 500  # in one statement; older SQLite allow 999
 
 _TABLE = """
@@ -195,7 +197,15 @@ class Store:
         return self._file.execute(query).fetchone()[0]
 
     def _create(self) -> None:
-        self._file.execute("PRAGMA journal_mode = WAL")
+        last = time.monotonic() + _PATIENCE
+        while True:  # SQLite does not wait for a process that is creating the same file
+            try:
+                self._file.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > last:
+                    raise
+                time.sleep(_PAUSE)
         with self._file:
             self._file.execute("BEGIN IMMEDIATE")
             self._file.execute(_TABLE)

@@ -91,6 +91,9 @@ def draw(name: str, out: Path, quick: bool = False, ask: Ask | None = None) -> l
     with context(), mpl.rc_context({"svg.hashsalt": figure.stem}):
         # Without its date, the same figure is the same file.
         figure.picture.savefig(pdf, metadata={"CreationDate": None})
+        figure.picture.set_layout_engine(
+            "none"
+        )  # the panels have their places, which take long to find
         figure.picture.savefig(svg, metadata={"Date": None})
         figure.picture.savefig(png, dpi=RESOLUTION)
     data.write_text(as_csv(figure.rows), encoding="utf-8", newline="")
