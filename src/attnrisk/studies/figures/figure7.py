@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from ..._rows import BAYES
 from ...attention import CATALOGUE, get_attention
+from ...attention.catalogue import DEFAULT_BIAS, FREE_BIAS
 from ..question import Record
 from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
 from .rows import JUMP, Ask, Row, beside, place
@@ -21,7 +22,7 @@ attentions of the catalogue that are not scale-invariant, on the spiked task wit
 tokens. Black is the Bayes optimum, which jumps at α = 1. Solid lines are normalised kernels, dashed lines \
 element-wise attentions, dotted lines general ones. Points are hollow where the risk is an approximation: replica \
 symmetry fails, or the minimum of the samples is at a kink of the attention. A cross marks a point that did not \
-converge, and is not connected. The biases of erf and sigmoid are learned. figure7.csv has errors, \
+converge, and is not connected. Biases are learned wherever they have an effect. figure7.csv has errors, \
 ridge penalties and the reasons for approximations.
 """
 
@@ -36,6 +37,12 @@ ATTENTIONS = tuple(
     if get_attention(name).is_scale_sensitive
     and not get_attention(name).knows_length
     and name not in ("softpick", "clipped-softmax")
+)
+# On the others a bias has no effect: it is void in normalised exponentials and absorbed by the scales of 1 + χ.
+BIASED = tuple(
+    name
+    for name in ATTENTIONS
+    if get_attention(name).family != "general" and name not in ("softmax", "linear")
 )
 
 
@@ -66,7 +73,15 @@ def questions(quick: bool) -> list[AbstractTaskQuestion]:
 def curves(grid: Grid) -> list[LearningCurve]:
     """All attentions in both panels, the longer sequences first."""
     return [
-        LearningCurve(TASK, NU, length, name, alphas, grid.log2_points[length])
+        LearningCurve(
+            TASK,
+            NU,
+            length,
+            name,
+            alphas,
+            grid.log2_points[length],
+            bias=FREE_BIAS if name in BIASED else DEFAULT_BIAS,
+        )
         for length, alphas in reversed(grid.alphas.items())
         for name in grid.attentions
     ]
@@ -87,7 +102,7 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
     rows = []
     for asked in curves(grid):
         (found,) = ask([asked])
-        rows += [_row(asked.inputs, asked.name, each, "test_risk") for each in found]
+        rows += [_row(asked.inputs, asked.attention, each, "test_risk") for each in found]
     return rows + [_row(each, BAYES, each, "risk") for each in ask(optima(grid))]
 
 
