@@ -119,6 +119,7 @@ def test_long_sequences(length):
     assert float(best.risk) < float(found.test_risk)
 
 
+@pytest.mark.optimised
 def test_erf_of_sixty_tokens_is_known_from_few_points():
     """The sum over tokens in `V_v` had an error above its value before its noise was controlled."""
     task = ar.SpikedSLR(4 * np.log(60), 60)

@@ -326,7 +326,7 @@ BAD_INPUT = [
     (lambda: optimal_asymptotics(ar.WeightedSLR(lambda e, chi: 0.0, 3), 1.0), "task = weighted"),
     (lambda: optimal_thresholds(ar.WeightedSLR(lambda e, chi: 0.0, 3)), "task = weighted"),
     (lambda: optimal_asymptotics(ar.SpikedSLR(2.0, 1001), 1.0), "length = 1001"),
-    (lambda: optimal_asymptotics(ar.MaxSLR(2.0, ar.uniform(1, 65)), 1.0), "length = 1-65"),
+    (lambda: optimal_asymptotics(ar.MaxSLR(2.0, ar.uniform(1, 1001)), 1.0), "length = 1-1001"),
 ]
 
 

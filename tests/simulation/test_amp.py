@@ -395,7 +395,7 @@ BAD = [
     ({"start": "techer"}, "did you mean teacher"),
     ({"most_steps": 0}, "most_steps = 0"),
     ({"task": ar.SpikedSLR(2.0, 3, spread=0.5)}, "spread = 0.5"),
-    ({"task": ar.MaxSLR(2.0, 65)}, "length = 65"),
+    ({"task": ar.MaxSLR(2.0, 1001)}, "length = 1001"),
     ({"task": ar.WeightedSLR(lambda place, chi: 0.0, 2)}, "task = weighted"),
 ]
 

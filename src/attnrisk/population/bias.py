@@ -37,6 +37,7 @@ _IS_SOFTMAX = 1e-7  # difference of risks below which a kernel counts as softmax
 _SMALLEST_SINE = 1e-4  # of the angle, below which a fixed bias is as good as none
 _LARGEST_BIAS = 1e2  # with which the best k is not longer than overlaps may be
 _TOLERANCE = 1e-7  # of the angle, where a minimum is flat to double precision
+_SAME_POWER = 1e-9  # difference of log φ from a power, up to which it is one
 _STRETCHED = 16.0  # length of (k, bias) at which a limit is checked and reported
 
 
@@ -80,6 +81,9 @@ def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
     if limit is not None and is_optimal:
         return limit
     power = two_sided_power(attention)
+    if power is not None and (shift := shift_to_power(attention, power)) is not None:
+        found = homogeneous_minimum(task, power.with_free_bias())
+        return Minimum(found.risk, found.overlaps, attention.with_bias(found.bias - shift))
     stretched = None if power is None else power_minimum(task, attention, power)
     (searched,) = search_minima([task], attention, seed, nearest=stretched is not None)
     candidates = [each for each in (limit, stretched, searched) if each is not None]
@@ -135,6 +139,20 @@ def two_sided_power(attention: Any) -> PowerKernel | None:
     """The power that a kernel becomes as `k` and the bias grow together; `None` if it is none, or one-sided."""
     power = None if attention.constant > 0 else power_limit(attention)
     return power if power is not None and math.isfinite(power.log_ratio) else None
+
+
+def shift_to_power(attention: Any, power: PowerKernel) -> float | None:
+    """What to add to scores to make a kernel the power that it becomes; `None` if it only tends to that.
+
+    All stretched copies of its best `k` and bias are then as good, and a search over both has no single minimum.
+    """
+    slope = float(slopes(attention, np.zeros(1))[0])
+    if not 1.0 / LARGEST < abs(slope) < LARGEST:
+        return None
+    shift, sizes = power.exponent / slope, np.geomspace(0.01, 100.0, 33)
+    arguments = np.concatenate([-sizes, sizes])
+    difference = log_phi(attention, arguments - shift) - log_phi(power, arguments)
+    return shift if np.ptp(np.asarray(difference)) < _SAME_POWER else None
 
 
 def power_minimum(

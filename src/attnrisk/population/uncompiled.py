@@ -17,14 +17,12 @@ from scipy.optimize import minimize, minimize_scalar
 from .._check import LARGEST
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
-from ..attention.kernel import PowerKernel
 from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractPlanted, AbstractTask
 from .bias import (
     homogeneous_minimum,
-    log_phi,
     power_minimum,
-    slopes,
+    shift_to_power,
     softmax_limit,
     threshold_angles,
     two_sided_power,
@@ -50,7 +48,6 @@ _MOST_SIMPLEX_STEPS = 400
 _ROUGH, _FARTHEST_SCALE = 1e-5, 3.0  # of the logarithm of a length, a long step from a minimum
 _UNSEEN = 1e-9  # share of what is explained by which such a step may be better unnoticed
 _MOST_SCANNED = 1e6  # terms of a sum up to which lengths and biases are scanned
-_SAME_POWER = 1e-9  # difference of log φ from a power, up to which it is one
 _STEPS = 2e-4, 2e-3  # of differences in the length and in the bias
 _MOST_NEWTON_STEPS, _FARTHEST_STEP = 6, 500.0  # the latter in those of differences
 
@@ -96,25 +93,11 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
     power = two_sided_power(attention)
     if power is None:
         return _searched(sums)
-    shift = _shift_to_power(attention, power)
+    shift = shift_to_power(attention, power)
     if shift is not None:
         found = _homogeneous_minimum(task, power.with_free_bias())
         return Minimum(found.risk, found.overlaps, attention.with_bias(found.bias - shift))
     return _searched(sums, power_minimum(task, attention, power, _risk, _homogeneous_minimum))
-
-
-def _shift_to_power(attention: Any, power: PowerKernel) -> float | None:
-    """What to add to scores to make a kernel the power that it becomes; `None` if it only tends to that.
-
-    All stretched copies of its best `k` and bias are then as good, and a search over both has no single minimum.
-    """
-    slope = float(slopes(attention, np.zeros(1))[0])
-    if not 1.0 / LARGEST < abs(slope) < LARGEST:
-        return None
-    shift, sizes = power.exponent / slope, np.geomspace(0.01, 100.0, 33)
-    arguments = np.concatenate([-sizes, sizes])
-    difference = log_phi(attention, arguments - shift) - log_phi(power, arguments)
-    return shift if np.ptp(np.asarray(difference)) < _SAME_POWER else None
 
 
 class _Sums:
