@@ -1,7 +1,7 @@
 """How many samples it takes to find a needle in a longer haystack: the `α` that halves the risk, against the length."""
 
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -64,15 +64,12 @@ def _signal(length: str) -> float:
     return round(SIGNAL * float(np.log(int(length))), 6)
 
 
-def learning_curves(grid: Grid) -> dict[tuple[str, str], list[LearningCurve]]:
-    """For each curve a question at each `α`, since one with 1000 tokens takes minutes and they can be asked at once."""
-    return {
-        (length, name): [
-            LearningCurve(TASK, _signal(length), length, name, (alpha,), log2_points)
-            for alpha in alphas
-        ]
+def learning_curves(grid: Grid) -> list[LearningCurve]:
+    """The learning curves."""
+    return [
+        LearningCurve(TASK, _signal(length), length, name, alphas, log2_points)
         for (length, name), (log2_points, alphas) in grid.curves.items()
-    }
+    ]
 
 
 def questions(quick: bool) -> list[AbstractTaskQuestion]:
@@ -83,16 +80,18 @@ def questions(quick: bool) -> list[AbstractTaskQuestion]:
         for length in grid.lengths
         for alpha in grid.optimal_alphas
     ]
-    return [*chain.from_iterable(learning_curves(grid).values()), *optima]
+    return [*learning_curves(grid), *optima]
 
 
 def compute(quick: bool, ask: Ask) -> list[Row]:
     """A row for each length and attention, with those of the Bayes optimum and of message passing last."""
     grid = _QUICK if quick else _FULL
-    answers = ask(questions(quick))
+    asked = questions(quick)
+    answers = ask(asked)
     rows = [
-        crossing(asked[0].inputs, name, [*chain.from_iterable(ask(asked))], "test_risk")
-        for (_, name), asked in learning_curves(grid).items()
+        crossing(question.inputs, question.name, found, "test_risk")
+        for question, found in zip(asked, answers, strict=True)
+        if isinstance(question, LearningCurve)
     ]
     for length in grid.lengths:
         found = [each for each in answers if isinstance(each, dict) and each["length"] == length]
