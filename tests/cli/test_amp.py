@@ -75,7 +75,7 @@ BAD = [
     ("amp --alpha 1 --dim 10 --damping -0.1", "--damping = -0.1", "≥ 0 and < 1"),
     ("amp --alpha 1 --dim 10 --steps 0", "--steps = 0", "from 1"),
     ("amp --alpha 1 --dim 10 --start techer", "--start = 'techer'", "(did you mean teacher?)"),
-    ("amp --alpha 1 --dim 10 --task max --length 99", "--length = 99", "at most 64"),
+    ("amp --alpha 1 --dim 10 --task max --length 1001", "--length = 1001", "at most 1000"),
     ("amp --alpha 1 --dim 10 --precision half", "--precision = 'half'", "float32"),
 ]
 

@@ -191,7 +191,7 @@ BAD = [
     ("optimal", "Missing option '--alpha'", "attnrisk optimal --help"),
     ("optimal --alpha -1", "--alpha = -1", "> 0"),
     ("optimal --alpha inf", "--alpha = inf", "> 0"),
-    ("optimal --alpha 2 --task max --length 99", "--length = 99", "at most 64"),
+    ("optimal --alpha 2 --task max --length 1001", "--length = 1001", "at most 1000"),
     ("optimal --alpha 2 --task maxi", "--task = 'maxi'", "(did you mean max?)"),
 ]
 
