@@ -269,6 +269,8 @@ SLOPES = {
     "pairs": (ATTENTIONS[1], OFF),
     "kinks": (ar.Heads(ar.Relu(), 2, bias=[-1.0, 0.5]), OFF),
     "opposite kinks": (ar.Heads(ar.Softpick(), 2, bias=-0.5), _keys([1.3, 0.2], [-1.3, -0.2])),
+    "independent kinks": (ar.Heads(ar.Relu(), 2), _keys([1.2, 0.0], [0.0, 1.1])),
+    "nearly independent kinks": (ar.Heads(ar.EluPlusOne(), 2), _keys([1.2, 1e-9], [0.0, 1.1])),
     "opposite": (ATTENTIONS[0], _keys([1.3, 0.2], [-1.3, -0.2])),
     "joint": (ATTENTIONS[2], OFF),
 }

@@ -24,8 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         run(arguments)
     except SystemExit as end:
-        _status[0] = end.code if isinstance(end.code, int) else 1
+        _status[0] = end.code if isinstance(end.code, int) else int(end.code is not None)
         raise
+    _status[0] = 0
 
 
 _status = [1]  # exit code, that of an exception if none is set

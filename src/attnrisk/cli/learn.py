@@ -36,8 +36,8 @@ def can_be_learned(attention: AbstractAttention) -> bool:
     LEARN,
     "empirical risk minimisation",
     options.ALPHA,
-    options.task(),
-    options.attentions(can_be_learned),
+    options.task(features=True),
+    options.heads(can_be_learned),
     options.ridge(None),
     options.flag("tune", "Use the ridge penalties of lowest test risk."),
 )
@@ -65,16 +65,18 @@ def erm(args: Any) -> render.Shown:
             else threads.submit(erm_asymptotics, task, attention, alpha, ridge)
             for attention in args.attentions
         ]
-        meanwhile = threads.submit(optimal_asymptotics, task, alpha)
+        has_optimum = not task.has_random_shift
+        meanwhile = threads.submit(optimal_asymptotics, task, alpha) if has_optimum else None
         for done, (attention, job) in enumerate(zip(args.attentions, asked, strict=True)):
             args.progress(attention.name, done, len(asked))
-            answers.append((attention.name, job.result()))
-    optimum = meanwhile.result()
+            answers.append((attention, job.result()))
+    optimum = None if meanwhile is None else meanwhile.result()
     answers.sort(key=lambda answer: float(answer[1].test_risk))
     rows = [
         render.fields_of(found, "overlaps", "ridge", "start", "replicon", "jumps")
         | {
-            "attention": name,
+            "attention": attention.head_name,
+            **_head_fields(attention),
             "bias": None if found.bias is None else found.bias.value.tolist(),
             "warning": found.warning or None,
             "rivals": [
@@ -86,13 +88,13 @@ def erm(args: Any) -> render.Shown:
                 for it in found.rivals
             ],
         }
-        for name, found in answers
+        for attention, found in answers
     ]
     fields = render.one_or_many("rows", rows) | {
         "alpha": alpha,
-        "optimal_risk": float(optimum.risk),
-        "optimal_risk_error": float(optimum.risk.error),
-        "reachable_risk": float(optimum.reachable_risk),
+        "optimal_risk": optimum and float(optimum.risk),
+        "optimal_risk_error": optimum and float(optimum.risk.error),
+        "reachable_risk": optimum and float(optimum.reachable_risk),
         "task": render.task_fields(task),
     }
     show = _erm_panel if len(answers) == 1 else _erm_table
@@ -101,12 +103,18 @@ def erm(args: Any) -> render.Shown:
     )
 
 
-def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics) -> Any:
+def _heads_words(attention: AbstractAttention) -> str:
+    return f"{attention.keys} heads of " * (attention.keys > 1) + attention.head_name
+
+
+def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics | None) -> Any:
     ((attention, found),) = answers
-    lines = (
-        ", ".join(f"{name} = {render.with_error(getattr(found, name))}" for name in names)
-        for names in (("m_k", "q_k", "V_k"), ("m_v", "q_v", "V_v"))
-    )
+    overlaps = render.overlap_words(found.overlaps)
+    if found.M.value.shape == (2, 2):
+        overlaps = "\n".join(
+            ", ".join(f"{name} = {render.with_error(getattr(found, name))}" for name in names)
+            for names in (("m_k", "q_k", "V_k"), ("m_v", "q_v", "V_v"))
+        )
     rivals = [f"test risk {render.with_error(rival.test_risk)}" for rival in found.rivals]
     told = f"(start: {found.start})" if found.converged else f"(residual {found.residual:.1g})"
     rows = {
@@ -114,25 +122,27 @@ def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics) -> A
         "train error": render.with_error(found.train_error),
         "objective": render.with_error(found.objective),
         "result": f"{render.result_words(found.result)} {told}",
-        "lowest achievable": render.with_error(optimum.risk),
-        "lowest reachable": render.with_error(optimum.reachable_risk),
+        "lowest achievable": render.with_error(optimum.risk) if optimum else None,
+        "lowest reachable": render.with_error(optimum.reachable_risk) if optimum else None,
         "ridge penalties": f"r_k = {found.ridge.k:.6g}, r_v = {found.ridge.v:.6g}",
         "learned bias": None if found.bias is None else render.with_error(found.bias),
-        "overlaps": "\n".join(lines),
+        "overlaps": overlaps,
         "warning": found.warning or None,
         "other fixed points": ", ".join(rivals) or None,
     }
-    return render.facts(f"{attention} on the {title}", rows)
+    return render.facts(f"{_heads_words(attention)} on the {title}", rows)
 
 
-def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics) -> Any:
+def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics | None) -> Any:
     best = [
-        ("(lowest achievable)", render.with_error(optimum.risk, _DIGITS)),
-        ("(lowest reachable)", render.with_error(optimum.reachable_risk, _DIGITS)),
+        (f"(lowest {what})", render.with_error(risk, _DIGITS))
+        for what, risk in (
+            [("achievable", optimum.risk), ("reachable", optimum.reachable_risk)] if optimum else []
+        )
     ]
     rows = [
         (
-            attention,
+            _heads_words(attention),
             render.with_error(found.test_risk, _DIGITS),
             render.significant(found.train_error, _DIGITS),
             f"{found.ridge.k:.4g}",
@@ -266,9 +276,9 @@ def simulate(args: Any) -> render.Shown:
         "test set": test_set,
         "other initialisations": ", ".join(rivals) or None,
     }
-    heads = f"{fit.attention.keys} heads of " if fit.attention.keys > 1 else ""
-    name = f"{heads}{fit.attention.head_name}"
-    title = f"{name} on the {render.task_words(fit.task)}, α = {data.alpha:g}"
+    title = (
+        f"{_heads_words(fit.attention)} on the {render.task_words(fit.task)}, α = {data.alpha:g}"
+    )
     shown = render.Shown(fields, [render.facts(title, rows)])
     if fit.result == Result.INTERRUPTED:
         return shown.interrupted("Interrupted: this is the best point so far, not a minimum")

@@ -216,9 +216,9 @@ def attentions(
     return _group("attentions", [one, _BIAS], read)
 
 
-def heads() -> Options:
-    """Several attentions, each with a number of heads."""
-    listed = attentions()
+def heads(suited: Callable[[AbstractAttention], bool] = lambda attention: True) -> Options:
+    """Several attentions, each with a number of heads; `all` stands for those that are suited."""
+    listed = attentions(suited)
     count = whole("heads", "Number of heads of each attention.", 1, 100, "1")
 
     def read(attention: list[str], bias: str, heads: str) -> list[AbstractAttention]:

@@ -165,8 +165,8 @@ def map_step(
     unknowns = averages.layout.unpack(nearby)
     found = per_randomisation(averages, last, partial(_moments_of, averages, unknowns, anew))
     moments: Moments = jax.tree.map(lambda *each: np.stack(each), *(each for _, each in found))
-    coefficients = Moments(*(np.mean(each, 0) for each in moments)).coefficients
-    parts = [hats(unknowns, each) for each in moments.controlled(coefficients)]
+    controlled = moments.controlled(moments.of_others.coefficients)
+    parts = [hats(unknowns, each) for each in controlled]
     total: Hats = jax.tree.map(lambda *each: np.stack(each), *parts)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(total)):
         raise FloatingPointError("the equations overflow")

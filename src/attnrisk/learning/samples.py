@@ -74,7 +74,9 @@ def normals_given(
     if teacher.shape[-1] == 0:
         return keys
     along = correlation[..., None, :, :]
-    left = 1.0 - (along**2).sum(-2, keepdims=True)
+    length = (along**2).sum(-2, keepdims=True)
+    along = along / length.clip(1.0) ** 0.5  # noise of few points can make it longer than 1
+    left = (1.0 - length).clip(0.0)
     known = (along * keys).sum(-2, keepdims=True) / (1.0 + left**0.5)
     return keys + along * (teacher[:, None] - known)
 

@@ -13,7 +13,6 @@ from ..tasks import (
     AbstractSelected,
     AbstractTask,
     AbstractWeighted,
-    FeatureSLR,
 )
 from .asymptotics import Ridge
 from .proximal import has_sums
@@ -41,7 +40,8 @@ def learnable(task: AbstractTask, attention: AbstractAttention | None = None) ->
         longest = _LONGEST_DENSE // attention.keys
         why = "; more for one head of a kernel or element-wise attention, whose tokens meet in few sums"
     _check_length(task, longest, asked, why)
-    signal = max(float(task.relevant_field) ** 2, float(task.strength))  # ν, or less where ν < 1
+    strength = float(task.strength) ** (2 if task.has_random_shift else 1)
+    signal = max(float(task.relevant_field) ** 2, strength)  # ν, or less where ν < 1
     if STRONGEST < signal < np.inf:
         raise refuse("nu", f"{signal:g}", f"at most {STRONGEST:g} where k is learned, or inf")
     return check_noise(task)
@@ -49,7 +49,7 @@ def learnable(task: AbstractTask, attention: AbstractAttention | None = None) ->
 
 def is_multiple(task: AbstractTask, attention: AbstractAttention) -> bool:
     """Whether there are several key vectors, of the student or of the teacher, or features of a random shift."""
-    return attention.keys > 1 or isinstance(task, FeatureSLR)
+    return attention.keys > 1 or task.has_random_shift
 
 
 def check_noise(task: Any) -> Any:
@@ -96,7 +96,8 @@ def _covered(task: AbstractTask, asked: str) -> Any:
         raise refuse("task", task.name, allowed)
     if not isinstance(task, AbstractPlanted | AbstractSelected):
         given = task.name if isinstance(task, AbstractTask) else shown(task)
-        raise refuse("task", given, f"spiked or max, the tasks with equations for {asked}")
+        allowed = f"spiked or max for {asked}: with features the overlap of k is a matrix, its equations have a number"
+        raise refuse("task", given, allowed)
     return task
 
 

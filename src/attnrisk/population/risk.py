@@ -36,7 +36,7 @@ from .plan import (
 _CAUTION = 6.0  # towards what the last length of an extrapolation adds: a series in 1/length is only asymptotic
 # Where all scores are negative: the chance of it below which it is left out, and the drop of `log φ` between two scores
 # by which an exponential tail is known.
-_NEGLIGIBLE, _FAR_BELOW, _STEEP = 1e-15, (1e3, 2e3), 100.0
+_NEGLIGIBLE, _FAR_BELOW, _STEEP = 1e-15, (50.0, 100.0), 20.0
 _ANY_SCALE = 1e3  # of scores, where overlaps are traced by jit or vmap and cannot be looked at
 _LEAST_NOISE = 1e-9  # of scores that are not those of an aligned `k`, or are differentiated
 _MODERATE_SLOPE = 8.0  # of scores on a selected task, or of several heads or features, likewise

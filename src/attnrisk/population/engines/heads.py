@@ -28,6 +28,7 @@ from .base import AbstractEngine, Correlations, HeadRange
 # Added to the variance of a score given the others: at minima it vanishes, and its root has no derivative there. The
 # risk moves by half as much, 5e-13; a derivative in the variance loses a factor 10^6 of precision.
 _LEAST_VARIANCE = 1e-12
+_SMOOTHED = 0.3  # slope of a score in a variable, over its noise of its own, below which its kinks are smooth in that
 _FINEST_AT_KINKS = 1.0  # clusters of a finer rule cost more than they gain
 _NODES_PER_UNIT = 2.4  # of `u` at fineness 1, as in `trapezoid`
 
@@ -293,8 +294,11 @@ def _pair_transform(
 ) -> PairTransform:
     """The second score depends on both normal variables, the first on one: sums over the second come first."""
     (mean, other_mean), factor = biases + given.mean, given.factor
-    # Where the second score has little noise of its own, it passes its kinks with the first variable.
-    passed = [_kinks(kernel, mean, factor[0, 0]), _kinks(kernel, other_mean, factor[1, 0])]
+    # Where the second score has little noise of its own, it passes its kinks with the first variable. Elsewhere that
+    # noise smooths them, and kinks at a ratio of two small numbers would have large derivatives of no effect.
+    smooth = jnp.abs(factor[1, 0]) < _SMOOTHED * jnp.abs(factor[1, 1])
+    along = _kinks(kernel, other_mean, jnp.where(smooth, 1.0, factor[1, 0]))
+    passed = [_kinks(kernel, mean, factor[0, 0]), jnp.where(smooth, clusters.reach, along)]
     x, mass = clusters.around(jnp.concatenate(passed))
 
     @jax.checkpoint
