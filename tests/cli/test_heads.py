@@ -111,6 +111,26 @@ def test_simulated_heads(run):
     assert "2 heads of softmax" in run(*words).out
 
 
+@pytest.mark.optimised
+def test_learned_heads_are_the_library(run):
+    """With the matrices of the overlaps, and no Bayes optimum."""
+    words = (*FLIPPED, "--heads", "2", "--length", "2", "--alpha", "8", "--ridge-k", "0.2")
+    fields = _answer(run("erm", *words, "--json"))
+    task, heads = ar.FeatureSLR(ar.flipped(4.0), 2), ar.get_heads("softmax", 2)
+    found = ar.erm_asymptotics(task, heads, 8.0, ar.Ridge(0.2, 1.0))
+    assert fields["test_risk"] == pytest.approx(float(found.test_risk), abs=1e-12)
+    np.testing.assert_allclose(fields["overlaps"]["M"], found.overlaps.M, atol=1e-12)
+    assert (fields["heads"], fields["optimal_risk"]) == (2, None)
+    assert "2 heads of softmax" in run("erm", *words).out
+
+
+def test_fewer_dimensions_than_directions(run):
+    ran = run("simulate", *FLIPPED[:3], "one-of:9,6,4", "--alpha", "2", "--dim", "3")
+    assert ran.code == 2
+    assert "--dim = 3" in ran.err
+    assert "at least 4" in ran.err
+
+
 def test_when_features_are_found():
     times, M = np.array([0.0, 1.0, 2.0, 4.0]), np.zeros((4, 3, 3))
     M[:, 0, 0], M[:, 1, 1] = [0.0, 0.5, 1.0, 2.0], [0.1, 0.1, 0.2, 0.3]

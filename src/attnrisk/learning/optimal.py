@@ -132,7 +132,7 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
     """Bayes optimum at `α = N/D`: lowest test risk achievable from the data, as `D → ∞` (section 7).
 
     Args:
-        task: A planted task (`SpikedSLR`, up to 1000 tokens), or a selected one (`MaxSLR`, up to 64 tokens). With
+        task: A planted task (`SpikedSLR`) or a selected one (`MaxSLR`), with up to 1000 tokens. With
             spread other than 1, the norm of the relevant token reveals its location as `D → ∞`: what remains is a
             linear regression for `v` and a mean for `k`, in closed form.
         alpha: Number of sequences per dimension, `α = N/D > 0`.

@@ -103,7 +103,7 @@ def _covered(task: AbstractTask, asked: str) -> Any:
 
 def _check_length(task: AbstractTask, longest: int, asked: str, why: str = "") -> None:
     if task.length.longest > longest:
-        allowed = f"at most {longest} for {asked} of this task{why}"
+        allowed = f"at most {longest} for {asked} here{why}"
         raise refuse("length", str(task.length), allowed)
 
 
@@ -123,8 +123,10 @@ def learner(attention: AbstractAttention) -> AbstractAttention:
     else:
         allowed = (
             "one that depends on the scale of its scores: for this one the empirical risk has no minimum, since a "
-            "ridge shrinks k without limit and the loss stays; with a fixed bias other than 0 it has one"
+            "ridge shrinks k without limit and the loss stays"
         )
+        if attention.with_bias(np.ones_like(attention.bias)).is_scale_sensitive:
+            allowed += "; with a fixed bias other than 0 it has one"
     raise refuse("attention", attention.name, allowed)
 
 

@@ -327,7 +327,9 @@ def _draw_recipe(
     """Everything but the tokens, which are drawn on the device; this is drawn by NumPy, to compile less."""
     if not isinstance(task, AbstractSamplable):
         given = task.name if isinstance(task, AbstractTask) else shown(task)
-        raise refuse("task", given, "one with an exact sampler to be drawn, spiked or max")
+        raise refuse(
+            "task", given, "one with an exact sampler to be drawn: spiked, max or features"
+        )
     try:
         named = np.dtype(dtype).name
     except (TypeError, ValueError):
@@ -338,6 +340,8 @@ def _draw_recipe(
     words, key_kind = np.asarray(jax.random.key_data(key)), jax.random.key_impl(key)
     rng = np.random.default_rng(words)
     token_bytes, vectors = dim * np.dtype(precision).itemsize, task.features + 1
+    if dim < vectors:
+        raise refuse("dim", dim, f"at least {vectors}, the number of directions of the teacher")
     size = _CACHED if held or jax.default_backend() == "cpu" else _BURST
 
     def check_size(groups: Iterable[tuple[int, int]]) -> None:
