@@ -1,12 +1,14 @@
 """`--task features`, `--heads` and `--attention bayes-softmax`."""
 
 import json
+from functools import partial
 
 import jax
 import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk import learning
 
 FLIPPED = ("--task", "features", "--features", "flipped:4")
 
@@ -112,12 +114,14 @@ def test_simulated_heads(run):
 
 
 @pytest.mark.optimised
-def test_learned_heads_are_the_library(run):
-    """With the matrices of the overlaps, and no Bayes optimum."""
+def test_learned_heads_are_the_library(run, monkeypatch):
+    """With the matrices of the overlaps, and no Bayes optimum; from few points."""
+    few = partial(learning.erm_asymptotics, log2_points=3)
+    monkeypatch.setattr(learning, "erm_asymptotics", few)
     words = (*FLIPPED, "--heads", "2", "--length", "2", "--alpha", "8", "--ridge-k", "0.2")
     fields = _answer(run("erm", *words, "--json"))
     task, heads = ar.FeatureSLR(ar.flipped(4.0), 2), ar.get_heads("softmax", 2)
-    found = ar.erm_asymptotics(task, heads, 8.0, ar.Ridge(0.2, 1.0))
+    found = few(task, heads, 8.0, ar.Ridge(0.2, 1.0))
     assert fields["test_risk"] == pytest.approx(float(found.test_risk), abs=1e-12)
     np.testing.assert_allclose(fields["overlaps"]["M"], found.overlaps.M, atol=1e-12)
     assert (fields["heads"], fields["optimal_risk"]) == (2, None)
