@@ -156,8 +156,8 @@ BAD = [
     (("bayes", *FLIPPED, "--spread", "2"), "--spread = 2"),
     (("bayes", *FLIPPED, "--noise", "-1"), "--noise = -1"),
     (("bayes", "--task", "feature"), "--task = 'feature'"),
-    (("erm", "--task", "features", "--alpha", "1"), "--task = 'features'"),
-    (("erm", "--alpha", "1", "--heads", "2"), "--heads"),
+    (("erm", "--task", "features", "--alpha", "1"), "--features = (nothing)"),
+    (("erm", "--alpha", "1", "--heads", "4"), "--heads = 4"),
     (("simulate", "--alpha", "1", "--dim", "9", "--task", "features"), "--features = (nothing)"),
     (
         ("population", "--attention", "erf", "--heads", "2", "--m-kk", "1", "--q-kk", "1"),
