@@ -47,5 +47,5 @@ def test_pull_is_the_derivative(gaussian):
             _select(THETA.at[token].add(sign * step), PRESENT, table).probability @ odds
             for sign in (1.0, -1.0)
         )
-        np.testing.assert_allclose((ahead - behind) / (2 * step), pull[token], atol=5e-5)
+        np.testing.assert_allclose((ahead - behind) / (2 * step), pull[token], atol=2e-5)
     assert pull[3] == 0.0
