@@ -83,7 +83,8 @@ def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
     power = two_sided_power(attention)
     if power is not None and (shift := shift_to_power(attention, power)) is not None:
         found = homogeneous_minimum(task, power.with_free_bias())
-        return Minimum(found.risk, found.overlaps, attention.with_bias(found.bias - shift))
+        biased = attention.with_bias(found.bias - shift)
+        return Minimum(found.risk, found.overlaps, biased, found.result)
     stretched = None if power is None else power_minimum(task, attention, power)
     (searched,) = search_minima([task], attention, seed, nearest=stretched is not None)
     candidates = [each for each in (limit, stretched, searched) if each is not None]

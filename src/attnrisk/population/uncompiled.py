@@ -96,7 +96,8 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
     shift = shift_to_power(attention, power)
     if shift is not None:
         found = _homogeneous_minimum(task, power.with_free_bias())
-        return Minimum(found.risk, found.overlaps, attention.with_bias(found.bias - shift))
+        biased = attention.with_bias(found.bias - shift)
+        return Minimum(found.risk, found.overlaps, biased, found.result)
     return _searched(sums, power_minimum(task, attention, power, _risk, _homogeneous_minimum))
 
 
