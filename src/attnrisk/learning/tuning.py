@@ -18,14 +18,17 @@ from .scope import check_alpha, learns_bias
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
-_STEEP = 5e-3  # a slope beyond the noise with which the ridges are not the best
+_STEEP = 5e-3  # a slope beyond the noise with which the ridges may not be the best
+# Where samples jump between minima the derivative is rough: risks this far downhill decide, so often at most.
+_DOWNHILL, _MOST_PROBES = 0.5, 4
 _MOST_EVALUATIONS = 30
 # Points on the way, a power of two, and randomisations at least: near the best ridges the risk hardly depends on them.
 _LOG2_FEW, _PART = 11, 4
 # Where the fixed point is not found, the descent starts at ridges that are larger by this.
 _STIFFER, _MOST_RESTARTS = np.log(3.0), 4
-# Where the risk stays above this share of that of no prediction, ridges smaller by these factors are tried.
-_LEARNED, _WEAKER = 0.9, np.log([8.0, 64.0])
+# Where the risk stays above this share of that of no prediction, ridges (k, v) smaller by these factors are tried: in
+# long sequences something is learned only with a small ridge on k.
+_WEAKER = ((0.9, 8.0, 8.0), (0.9, 64.0, 64.0), (0.99, 64.0, 8.0), (0.99, 512.0, 8.0))
 _NOT_FOUND = 1e3  # a risk that no line search accepts, where there is no fixed point
 
 
@@ -66,11 +69,29 @@ def tuned_erm_asymptotics(
     first = first_ridge(task, attention) if start is None else start
     of_type("start", first, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     best = descent.run(np.log([float(first.k), float(first.v)]))
-    ridge = Ridge(*np.exp(best).tolist())
-    answer = erm_asymptotics(task, attention, alpha, ridge, seed, log2_points)
-    inside = (best > _SMALLEST) & (best < _LARGEST)
-    slope = np.abs(answer.slope * np.exp(best))[inside]
-    if answer.converged and np.any(slope > _STEEP + 3.0 * float(answer.test_risk.error)):
+
+    def answer_at(logs: np.ndarray) -> ERMAsymptotics:
+        ridge = Ridge(*np.exp(logs).tolist())
+        return erm_asymptotics(task, attention, alpha, ridge, seed, log2_points)
+
+    answer, probes = answer_at(best), 0
+    while answer.converged:
+        error = float(answer.test_risk.error)
+        slope = answer.slope * np.exp(best)
+        slope = np.where((best > _SMALLEST) & (best < _LARGEST), slope, 0.0)
+        if np.all(np.abs(slope) <= _STEEP + 3.0 * error):
+            break
+        ahead = best - _DOWNHILL * slope / np.max(np.abs(slope))
+        ahead = np.clip(ahead, _SMALLEST, _LARGEST)
+        other, probes = answer_at(ahead), probes + 1
+        gain = float(answer.test_risk) - float(other.test_risk)
+        if other.converged and gain <= error:
+            break
+        if not other.converged or probes == _MOST_PROBES:
+            return replace(answer, result=Result.MAX_STEPS)
+        best, answer = ahead, other
+    worst = float(problem.task.label_variance) + 3.0 * float(answer.test_risk.error)
+    if answer.converged and float(answer.test_risk) > worst:  # large ridges are better
         return replace(answer, result=Result.MAX_STEPS)
     return answer
 
@@ -117,10 +138,10 @@ class Descent:
             if (risk := self(logs)[0]) < _NOT_FOUND:
                 break
             logs = np.minimum(logs + _STIFFER, _LARGEST)
-        for weaker in _WEAKER:
-            if risk < _LEARNED * nothing:
+        for learned, *weaker in _WEAKER:
+            if risk < learned * nothing:
                 break
-            others = np.maximum(logs - weaker, _SMALLEST)
+            others = np.maximum(logs - np.log(weaker), _SMALLEST)
             last, self.last = self.last, None
             found = self(others)[0]
             if found < risk:
