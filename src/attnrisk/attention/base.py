@@ -161,6 +161,19 @@ class AbstractAttention(eqx.Module):
         return copy
 
 
+class AbstractPerLength(AbstractAttention):
+    """Another attention of the catalogue at each length."""
+
+    knows_length: ClassVar[bool] = True
+
+    @abstractmethod
+    def at_length(self, length: Any) -> tuple[AbstractAttention, Any]: ...
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        known, stretch = self.at_length(count_tokens(scores, mask))
+        return known(stretch * scores, mask)
+
+
 def count_tokens(scores: Float[Array, " L"], mask: Mask) -> Any:
     """The number of tokens that there are, in the precision of the scores."""
     return jnp.asarray(scores.shape[0] if mask is None else jnp.sum(mask), scores.dtype)
