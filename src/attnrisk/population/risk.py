@@ -11,13 +11,13 @@ from jaxtyping import Array, Float
 
 from .._check import is_traced, refuse
 from .._results import Estimate
-from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
+from ..attention import AbstractAttention, AbstractElementwise
 from ..attention.kernel import power_limit
 from ..numerics.arrays import as_arrays
 from ..numerics.panels import panels
 from ..numerics.qmc import mean_estimate
 from ..numerics.quadrature import AbstractRule, estimate_from
-from ..tasks import AbstractSelected, AbstractTask
+from ..tasks import AbstractTask
 from .engines import AbstractEngine, Correlations
 from .engines.base import SHARPEST, HeadRange, head_range
 from .engines.planted import weight_moments
@@ -25,6 +25,7 @@ from .overlaps import Overlaps
 from .plan import (
     ORDERS,
     check_problem,
+    find_method,
     has_exact_heads,
     heads_engine,
     is_exact,
@@ -189,7 +190,7 @@ def compiled_profile(
 
 
 def profiles_at_infinity(
-    task: AbstractTask, attention: AbstractAttention, sign: float
+    task: AbstractTask, attention: Any, sign: float
 ) -> tuple[Correlations, Correlations] | None:
     """`A` and `B` of a kernel on a selected task as `k = m_kk k*` grows without bound, by panels of two orders.
 
@@ -197,9 +198,8 @@ def profiles_at_infinity(
     selects the largest score, which is that of the relevant token where the selection is hard. So does a kernel that
     falls exponentially below zero where all scores are negative. `None` for any other.
     """
-    if not isinstance(task, AbstractSelected) or not isinstance(attention, AbstractKernel):
-        return None
-    if attention.knows_length:
+    method = find_method(task, attention)
+    if method is None or not method.has_limit or attention.knows_length:
         return None
     all_negative = float(task.length.powers(np.log(np.array(0.5)), 0, drop=0))
     finds_relevant = math.isinf(task.strength) and sign > 0

@@ -18,7 +18,7 @@ from .._check import LARGEST
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.quadrature import estimate_from
-from ..tasks import AbstractPlanted, AbstractTask
+from ..tasks import AbstractTask
 from .bias import (
     homogeneous_minimum,
     power_minimum,
@@ -108,6 +108,8 @@ class _Sums:
         self.task, self.attention = task, attention
         self.functions = None if attention.knows_length else in_numpy(attention)
         self.at_lengths: dict[float, list[Any]] = {}  # of one that knows the length, by its bias
+        method = find_method(task, attention)
+        self.light_beyond = method is not None and method.light_beyond
         self.search = Search(task, attention, 0)
         self.plan_stage()
 
@@ -240,7 +242,7 @@ def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
 def _searched_beyond(sums: _Sums, longest: float, limit: Minimum | None) -> Minimum | None:
     """A scan of lengths of `k` beyond the `longest`, or the infimum if the sums do not serve those."""
     search, reach = sums.search, sums.search.plan.reach
-    if not (isinstance(sums.task, AbstractPlanted) and sums.problem.light):
+    if not (sums.problem.light and sums.light_beyond):
         return None
     search.sign, search.shorter = math.copysign(1.0, longest), reach
     engine: Any = sums.problem.engines[0]

@@ -187,7 +187,7 @@ class NeedleHeads(AbstractEngine):
             at_kinks = self.clusters if self.vanishes else None
             longest = task.length.longest
             ends = transform_ends(kernel, biases[head], laws, head, self.rule, longest, at_kinks)
-            return jax.lax.stop_gradient(self.rule.between(*ends, kernel.constant))
+            return self.rule.between(*ends, kernel.constant)
 
         def alone(head: Array) -> Correlations:
             u, du = nodes(head)
@@ -347,7 +347,7 @@ def needle_heads(
     widened: float,
 ) -> NeedleHeads:
     """Equal steps, which shrink towards the kinks of a kernel."""
-    kernel: Any = attention.one_head
+    kernel: Any = attention.one_head.with_bias(0.0)
     fineness = fineness if kernel.analytic else min(fineness, _FINEST_AT_KINKS)
     deviation, shift, low, high = within.shared_deviation, *within[1:4]
     lengths = float(task.length.lengths[0]), float(task.length.longest)

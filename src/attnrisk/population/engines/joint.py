@@ -49,7 +49,7 @@ class NeedleBayesSoftmax(AbstractEngine):
         attention = attention.given_norms(jnp.diagonal(overlaps.Q)[:-1])
         laws, keys = token_laws(task, overlaps), jnp.arange(attention.keys)
         biases, tokens = jnp.asarray(attention.bias), jnp.arange(len(laws.mean))
-        u, du = jax.lax.stop_gradient(self._nodes(laws, biases, task))
+        u, du = self._nodes(laws, biases, task)
         integrate = self._product if self.independent else self._joint
 
         def token(at: Array) -> OneTransform:
