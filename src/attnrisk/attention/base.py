@@ -146,6 +146,10 @@ class AbstractAttention(eqx.Module):
         """Where a search starts from: a head passes tokens that are likelier to be its needle than noise."""
         return (-squares / 2.0 - np.log(longest) / 2.0)[..., : self.searched_biases]
 
+    def why_inaccurate(self) -> str:
+        """The likely reason for a large error of quadrature."""
+        return "it is too steep, or has a kink that its features do not name"
+
     def with_bias(self, bias: Any) -> "AbstractAttention":
         """A copy with another bias."""
         if np.ndim(bias) == 0:

@@ -17,6 +17,7 @@ from .base import AbstractAttention, AbstractPerLength, Mask, count_tokens, take
 _FAR = 5e3  # scores from which powers are read off
 _SAME_POWER = 1e-4
 _MOST_POWERS = 8.0
+_STEEP = 100.0  # factor by which log φ grows from 10 to 20, beyond any kernel in use
 
 
 class AbstractKernel(AbstractAttention):
@@ -175,6 +176,13 @@ class Kernel(AbstractKernel):
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         known, _ = self.at_length(count_tokens(scores, mask))
         return AbstractKernel.__call__(cast(Kernel, known), scores, mask)
+
+    def why_inaccurate(self) -> str:
+        if not self.knows_length:
+            near, far = (float(self.log_phi(jnp.asarray(score))) for score in (10.0, 20.0))
+            if far > _STEEP * near > 0:
+                return "its log_phi grows like an exponential: is it φ, whose logarithm is wanted?"
+        return super().why_inaccurate()
 
     def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.log_phi_fn(argument, *(() if self.length is None else (self.length,)))
