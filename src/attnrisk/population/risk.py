@@ -20,7 +20,7 @@ from ..tasks import AbstractTask
 from .engines import AbstractEngine
 from .engines.base import SHARPEST, HeadRange, head_range
 from .engines.planted import weight_moments
-from .overlaps import Overlaps
+from .overlaps import Overlaps, check_overlaps
 from .plan import (
     ORDERS,
     check_problem,
@@ -74,7 +74,7 @@ def population_risk(
     """
     check_problem(task, attention)
     check_problem(task, attention, known=steepest(task, attention, aligned=False) < math.inf)
-    _check_overlaps(task, attention, overlaps)
+    check_overlaps(task, attention, overlaps)
     if not is_exact(task, attention) and has_exact_heads(task, attention):
         found = _heads_risk(task, attention, overlaps)
         if found is not None:
@@ -182,15 +182,6 @@ def compiled_profile(
 ) -> Any:
     """`A` and `B` at `k = m_kk k*`."""
     return engine.profile(task, attention, m_kk)
-
-
-def _check_overlaps(task: AbstractTask, attention: AbstractAttention, overlaps: Any) -> None:
-    if not isinstance(overlaps, Overlaps):
-        raise refuse("overlaps", type(overlaps).__name__, "of type Overlaps")
-    shape, needed = np.shape(overlaps.M), (attention.keys + 1, task.features + 1)
-    if shape != needed:
-        allowed = f"{needed[0]}×{needed[1]} for this attention on this task"
-        raise refuse("M", f"(of shape {shape})", allowed)
 
 
 def is_aligned(overlaps: Overlaps) -> bool:
