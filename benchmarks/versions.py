@@ -159,8 +159,8 @@ def answer(path: Path, kinds: list[str]) -> None:
             begun = time.process_time()
             try:
                 asked, values = ask(np.random.default_rng([SEED, list(KINDS).index(kind), index]))
-            except ValueError as refusal:
-                asked, values = f"refused: {refusal}", {}
+            except Exception as failure:  # it is part of the answer
+                asked, values = f"{type(failure).__name__}: {failure}", {}
             spent = round(time.process_time() - begun, 2)
             line = {"kind": kind, "index": index, "asked": asked, "values": values, "spent": spent}
             with path.open("a") as file:
