@@ -26,10 +26,11 @@ from ..tasks import (
     AbstractTask,
     AbstractWeighted,
 )
-from .engines import AbstractEngine, PerLength, SobolFields, SobolScores, each_length
+from .engines import AbstractEngine
 from .engines.base import SHARPEST, STEEPEST, HeadRange, Range
 from .engines.heads import needle_heads
 from .engines.joint import MOST_JOINT_HEADS, needle_bayes_softmax
+from .engines.per_length import PerLength, each_length
 from .engines.planted import (
     planted_elementwise_light,
     planted_elementwise_panels,
@@ -42,7 +43,13 @@ from .engines.selected_rules import (
     selected_kernel_light,
     selected_kernel_panels,
 )
-from .engines.sobol import MOST_POINTS, RANDOMISATIONS, draw_points
+from .engines.sobol import (
+    MOST_POINTS,
+    RANDOMISATIONS,
+    SobolFields,
+    SobolScores,
+    draw_points,
+)
 
 ORDERS = (8, 12)  # of panels: the value is that of the last; their difference is the error
 _LIGHT_ORDER = 6

@@ -29,8 +29,9 @@ from .bias import (
     two_sided_power,
 )
 from .bias_search import FLAT
-from .engines import AbstractEngine, Correlations, each_length
+from .engines import AbstractEngine, Correlations
 from .engines.base import Range
+from .engines.per_length import each_length
 from .functions import in_numpy
 from .limits import EXTRAPOLATED, extrapolated
 from .minimisers import Minimum, at_one_length, softmax_minimum
