@@ -39,7 +39,7 @@ docs: $(STAMP)  ## build the documentation into build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## measure running times
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/python -m benchmarks.run $(BENCH)
 
 lock:  ## recompile requirements.lock to the newest versions (needs uv)
 	$(UV) pip compile pyproject.toml --group test --group docs --group build --upgrade \

@@ -28,7 +28,7 @@ from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.plan import light_plan
 from attnrisk.tasks import AbstractTask
 from benchmarks.lines import append_lines, with_error
-from benchmarks.page import PAGE, put
+from benchmarks.tables import PAGE, put
 
 DATA, MARK = PAGE.parent / "data" / "early_stopping.csv", "early stopping"
 HELD_OUT = 0.1

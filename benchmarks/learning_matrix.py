@@ -17,7 +17,7 @@ from attnrisk.attention import AbstractAttention
 from attnrisk.learning.scope import learnable, learner, optimisable
 from attnrisk.simulation.erm import check_padding
 from attnrisk.tasks import AbstractTask
-from benchmarks.page import put
+from benchmarks.tables import put
 
 MARK = "matrix"
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import attnrisk as ar
 from benchmarks.lines import append_lines, with_error
-from benchmarks.page import PAGE, put
+from benchmarks.tables import PAGE, put
 
 DATA, MARK = PAGE.parent / "data" / "replica_symmetry.csv", "replica symmetry"
 DIMS, RUNS, LOG2_POINTS = (100, 200, 400), (24, 16, 8), 9

@@ -8,6 +8,7 @@ the function around it. What runs while a module is imported is not counted.
 import argparse
 import inspect
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -134,4 +135,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may close the pipe
     main()

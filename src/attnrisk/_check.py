@@ -29,15 +29,12 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, Tracer)
 
 
-def check_double_precision() -> None:
-    """Refuse to compute while the program has switched double precision off."""
-    import jax  # a refusal can be caught without a second of import
-
-    if not jax.config.read("jax_enable_x64"):
-        raise Refusal(
-            "jax_enable_x64 = False is not allowed: attnrisk computes in double precision; "
-            'switch it on again with jax.config.update("jax_enable_x64", True)'
-        )
+def refuse_single_precision() -> Refusal:
+    """The exception to raise where the program has switched double precision off."""
+    return Refusal(
+        "jax_enable_x64 = False is not allowed: attnrisk computes in double precision; "
+        'switch it on again with jax.config.update("jax_enable_x64", True)'
+    )
 
 
 def refuse(name: str, given: Any, allowed: str) -> Refusal:

@@ -7,7 +7,7 @@ import pytest
 
 from attnrisk.learning.asymptotics import seen_share
 from benchmarks import early_stopping, learning_matrix, replica_symmetry
-from benchmarks.page import cut
+from benchmarks.tables import cut
 
 
 @pytest.mark.parametrize("script", [learning_matrix, early_stopping, replica_symmetry])

@@ -1,5 +1,7 @@
 """The transform undoes a normalisation: `∫ e^{-tS} t^{p-1} dt = (p-1)!/S^p`."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.panels import bulk, panels, transform_panels
-from attnrisk.numerics.quadrature import log_complement, one_token
+from attnrisk.numerics.quadrature import integrate_token, log_complement, moments_by_parts
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.5, 1.0])
@@ -25,7 +27,7 @@ def test_inverse_of_a_sum(scale, rng):
 def test_one_token_against_samples(name, deviation, rng):
     kernel, u = ar.get_attention(name), jnp.array([-3.0, 0.0, 2.0])
     rule = panels(deviation, 1, 10, pinch=16)
-    found = one_token(kernel, 0.4, deviation, u, rule, 1)
+    found = integrate_token(kernel, 1, 0.4, deviation, u, rule)
     x = rng.normal(size=400_000)
     w = np.exp(
         np.minimum(
@@ -48,10 +50,11 @@ def test_derivatives_by_parts(name):
     kernel, u = ar.get_attention(name), jnp.linspace(-3.0, 4.0, 5)
     for deviation in (1.0, 30.0):
         rule = panels(deviation, 1, 12, pinch=16)
+        integrate = partial(integrate_token, kernel)
 
         @jax.jit
         def lost(mean, deviation):
-            return one_token(kernel, mean, deviation, u, rule, 1).lost  # noqa: B023
+            return moments_by_parts(integrate, 1, mean, deviation, u, rule)[0]  # noqa: B023
 
         at = (jnp.asarray(0.3), jnp.asarray(deviation))
         for argument in (0, 1):

@@ -1,7 +1,5 @@
 """Searches for element-wise attentions: against slower ways to every part of them."""
 
-import operator
-
 import numpy as np
 import pytest
 from problems import some_slow
@@ -9,7 +7,7 @@ from problems import some_slow
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.numerics.minimise import map_batch
-from attnrisk.population import search as searches
+from attnrisk.population import minimum as searches
 from attnrisk.population.plan import light_plan
 from attnrisk.population.risk import compiled_profile
 
@@ -30,9 +28,10 @@ def _slowly(task, attention):
     """By panels, and by Brent's method in both numbers."""
     search = searches.Search(task, attention, 0, light=False, newton=False)
     while True:
-        (outcome,) = map_batch(operator.call, [search.problem()])
-        if search.update(outcome):
-            return search.minimum()
+        problem = search.problem()
+        (outcome,) = map_batch(problem.method, [problem])
+        if (found := search.update(outcome)) is not None:
+            return found
 
 
 def _engine(task, attention, fineness=1.6):

@@ -78,7 +78,7 @@ def test_heads_that_see_the_same_are_one_head(rng):
 
 
 def test_shapes_are_checked():
-    with pytest.raises(ValueError, match="4×3 for this attention on this task"):
+    with pytest.raises(ValueError, match="of 4 student and 3 teacher vectors"):
         ar.population_risk(TASK, ar.Heads(ar.Softmax(), count=3), ar.aligned(1.0))
 
 

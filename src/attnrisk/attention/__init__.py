@@ -2,32 +2,39 @@
 
 from .base import AbstractAttention
 from .catalogue import CATALOGUE, DEFAULT_BIAS, FREE_BIAS, get_attention, get_heads, named
-from .elementwise import AbstractElementwise, Elementwise
-from .formulas import (
-    ClippedSoftmax,
-    Cosine,
+from .elementwise import (
+    AbstractElementwise,
+    Elementwise,
     ElementwiseRelu,
-    EluPlusOne,
-    Entmax15,
     Erf,
-    Hardmax,
     Linear,
-    Relu,
-    ScalableSoftmax,
     Sigmoid,
     SigmoidLogLength,
+)
+from .general import (
+    AbstractGeneral,
+    ClippedSoftmax,
+    Cosine,
+    Entmax15,
+    General,
+    Hardmax,
+    Sparsemax,
+    TopKSoftmax,
+)
+from .heads import AbstractHeads, BayesSoftmax, Heads
+from .kernel import (
+    AbstractKernel,
+    EluPlusOne,
+    Kernel,
+    Relu,
+    ScalableSoftmax,
     Softmax,
     SoftmaxPlusOne,
     Softpick,
     Softplus,
-    Sparsemax,
     SquaredRelu,
     Taylor2,
-    TopKSoftmax,
 )
-from .general import AbstractGeneral, General
-from .heads import AbstractHeads, BayesSoftmax, Heads
-from .kernel import AbstractKernel, Kernel
 
 __all__ = [
     "CATALOGUE",

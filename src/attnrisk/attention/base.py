@@ -133,18 +133,9 @@ class AbstractAttention(eqx.Module):
         """What is added to the scores of each key, given the squared norms `Q_hh`."""
         return jnp.reshape(self.bias, (1,))
 
-    @property
-    def searched_biases(self) -> int:
-        """The number of biases to optimise."""
-        return self.keys if self.free_bias else 0
-
-    def with_searched_biases(self, biases: Float[Array, " n"]) -> "AbstractAttention":
-        """A copy with these values of the biases to optimise."""
-        return self.with_bias(biases[0]) if self.free_bias else self
-
-    def first_biases(self, squares: Any, longest: float) -> Any:
-        """Where a search starts from: a head passes tokens that are likelier to be its needle than noise."""
-        return (-squares / 2.0 - np.log(longest) / 2.0)[..., : self.searched_biases]
+    def why_inaccurate(self) -> str:
+        """The likely reason for a large error of quadrature."""
+        return "it is too steep, or has a kink that its features do not name"
 
     def with_bias(self, bias: Any) -> "AbstractAttention":
         """A copy with another bias."""
@@ -159,6 +150,19 @@ class AbstractAttention(eqx.Module):
             object.__setattr__(copy, each.name, getattr(self, each.name))
         object.__setattr__(copy, "free_bias", free)
         return copy
+
+
+class AbstractPerLength(AbstractAttention):
+    """Another attention of the catalogue at each length."""
+
+    knows_length: ClassVar[bool] = True
+
+    @abstractmethod
+    def at_length(self, length: Any) -> tuple[AbstractAttention, Any]: ...
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        known, stretch = self.at_length(count_tokens(scores, mask))
+        return known(stretch * scores, mask)
 
 
 def count_tokens(scores: Float[Array, " L"], mask: Mask) -> Any:

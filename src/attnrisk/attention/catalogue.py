@@ -4,29 +4,20 @@ from typing import NamedTuple
 
 from .._check import LARGEST, Refusal, one_of, real, refuse, shown
 from .base import AbstractAttention
-from .formulas import (
-    ClippedSoftmax,
-    Cosine,
-    ElementwiseRelu,
+from .elementwise import ElementwiseRelu, Erf, Linear, Sigmoid, SigmoidLogLength
+from .general import ClippedSoftmax, Cosine, Entmax15, Hardmax, Sparsemax, TopKSoftmax
+from .heads import BayesSoftmax, Heads
+from .kernel import (
     EluPlusOne,
-    Entmax15,
-    Erf,
-    Hardmax,
-    Linear,
     Relu,
     ScalableSoftmax,
-    Sigmoid,
-    SigmoidLogLength,
     Softmax,
     SoftmaxPlusOne,
     Softpick,
     Softplus,
-    Sparsemax,
     SquaredRelu,
     Taylor2,
-    TopKSoftmax,
 )
-from .heads import BayesSoftmax, Heads
 
 
 class Entry(NamedTuple):

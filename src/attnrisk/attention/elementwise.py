@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
 from .._check import function, numbers
-from .base import AbstractAttention, Mask, count_tokens, takes_length
+from .base import AbstractAttention, AbstractPerLength, Mask, count_tokens, takes_length
 
 
 class AbstractElementwise(AbstractAttention):
@@ -87,3 +89,58 @@ class Elementwise(AbstractElementwise):
 
     def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.weight_fn(argument, *(() if self.length is None else (self.length,)))
+
+
+class Linear(AbstractElementwise):
+    """`h = 1 + χ`; a bias is equivalent to other norms of `k` and `v`."""
+
+    name: ClassVar[str] = "linear"
+    analytic: ClassVar[bool] = True
+    bias_is_void: ClassVar[bool] = True
+    features: tuple[float, ...] = eqx.field(default=(), static=True)
+
+    def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return 1.0 + argument
+
+
+class ElementwiseRelu(AbstractElementwise):
+    """`h = max(χ, 0)`."""
+
+    name: ClassVar[str] = "elementwise-relu"
+
+    def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.maximum(argument, 0.0)
+
+
+class Erf(AbstractElementwise):
+    """`h = 1 + erf(bias + χ)`."""
+
+    name: ClassVar[str] = "erf"
+    analytic: ClassVar[bool] = True
+    free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
+
+    def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return erfc(-argument)  # accurate where it is tiny
+
+
+class Sigmoid(AbstractElementwise):
+    """`h = 1/(1 + e^{-(bias + χ)})`."""
+
+    name: ClassVar[str] = "sigmoid"
+    analytic: ClassVar[bool] = True
+    free_bias: bool = eqx.field(default=True, static=True, kw_only=True)
+
+    def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jax.nn.sigmoid(argument)
+
+
+class SigmoidLogLength(AbstractPerLength):
+    """`1/(1 + e^{-(bias - log L + χ)})`: the bias that Ramapuram et al. give the sigmoid (arXiv 2409.04431)."""
+
+    name: ClassVar[str] = "sigmoid-logL"
+    family: ClassVar[str] = "element-wise"
+    analytic: ClassVar[bool] = True
+    compares_tokens: ClassVar[bool] = False
+
+    def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
+        return Sigmoid(bias=self.bias - jnp.log(length), free_bias=self.free_bias), 1.0

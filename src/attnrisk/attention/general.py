@@ -6,11 +6,15 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import function, refuse
-from .base import AbstractAttention, Mask
+from .._check import function, refuse, whole
+from .base import AbstractAttention, Mask, count_tokens
+
+# In the place of scores of tokens that there are not: far below any score, and finite, so that derivatives are too.
+_ABSENT = -1e30
 
 
 class AbstractGeneral(AbstractAttention):
@@ -65,3 +69,104 @@ class General(AbstractGeneral):
                 "function", self.function, "a function of (scores, mask) for padded sequences"
             )
         return jnp.where(mask, self.function(scores, mask), 0.0)
+
+
+def _present(scores: Float[Array, " L"], mask: Mask) -> Float[Array, " L"]:
+    return scores if mask is None else jnp.where(mask, scores, _ABSENT)
+
+
+class ClippedSoftmax(AbstractGeneral):
+    """Softmax stretched to `[low, high]` and cut to `[0, 1]`, so that small weights vanish (Bondarenko et al. 2023,
+    arXiv 2306.12929, whose values for BERT these are)."""
+
+    name: ClassVar[str] = "clipped-softmax"
+    low: float = eqx.field(static=True, default=-0.03)
+    high: float = eqx.field(static=True, default=1.0)
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        weights = jax.nn.softmax(_present(scores, mask))
+        cut = jnp.clip((self.high - self.low) * weights + self.low, 0.0, 1.0)
+        return cut if mask is None else jnp.where(mask, cut, 0.0)
+
+
+class Cosine(AbstractGeneral):
+    """Softmax of scores of unit size, times `log2(L² - L)`, as queries and keys of unit norm have them, with the
+    temperature that Henry et al. start from (2020, arXiv 2010.04245).
+
+    All tokens have nearly the same norm here, so that the norm that is lost is that of `k`: weights do not depend on
+    the scale of the scores.
+    """
+
+    name: ClassVar[str] = "cosine"
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        count = count_tokens(scores, mask)
+        square = jnp.sum(jnp.where(True if mask is None else mask, scores, 0.0) ** 2) / count
+        size = jnp.sqrt(jnp.where(square > 0, square, 1.0))
+        return jax.nn.softmax(
+            _present(jnp.log2(jnp.maximum(count**2 - count, 1.0)) * scores / size, mask)
+        )
+
+
+class Sparsemax(AbstractGeneral):
+    """Euclidean projection of the scores onto the simplex."""
+
+    name: ClassVar[str] = "sparsemax"
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        scores = _present(scores, mask)
+        ordered = jnp.sort(scores)[::-1]
+        count = jnp.arange(1, scores.shape[0] + 1)
+        partial = jnp.cumsum(ordered)
+        support = jnp.sum(1.0 + count * ordered > partial)
+        threshold = (partial[support - 1] - 1.0) / support
+        return jnp.maximum(scores - threshold, 0.0)
+
+
+class Entmax15(AbstractGeneral):
+    """1.5-entmax, between softmax and sparsemax."""
+
+    name: ClassVar[str] = "entmax-1.5"
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        scores = _present(scores, mask)
+        halved = (scores - jnp.max(scores)) / 2.0
+        ordered = jnp.sort(halved)[::-1]
+        count = jnp.arange(1, scores.shape[0] + 1)
+        mean = jnp.cumsum(ordered) / count
+        spread = count * (jnp.cumsum(ordered**2) / count - mean**2)
+        inside = jnp.maximum((1.0 - spread) / count, 0.0)
+        root = jnp.where(inside > 0, jnp.sqrt(jnp.where(inside > 0, inside, 1.0)), 0.0)
+        thresholds = mean - root
+        support = jnp.sum(thresholds <= ordered)
+        return jnp.maximum(halved - thresholds[support - 1], 0.0) ** 2
+
+
+class TopKSoftmax(AbstractGeneral):
+    """Softmax over the `k` largest scores, zero elsewhere."""
+
+    name: ClassVar[str] = "top-k"
+    k: int = eqx.field(static=True, default=2)
+
+    def __check_init__(self) -> None:
+        whole("k", self.k)
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        scores = _present(scores, mask)
+        if self.k >= scores.shape[0]:
+            return jax.nn.softmax(scores)
+        # By place: where the compiler computes a score twice, the k-th may differ from itself in its last digit.
+        _, places = jax.lax.top_k(scores, self.k)
+        kept = jnp.zeros(scores.shape, bool).at[places].set(True)
+        return jax.nn.softmax(jnp.where(kept, scores, -jnp.inf))
+
+
+class Hardmax(AbstractGeneral):
+    """One on the largest score, zero elsewhere."""
+
+    name: ClassVar[str] = "hardmax"
+
+    def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
+        return jax.nn.one_hot(
+            jnp.argmax(_present(scores, mask)), scores.shape[0], dtype=scores.dtype
+        )

@@ -27,9 +27,6 @@ class AbstractHeads(AbstractAttention):
     def __call__(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
         return self.attend(scores, mask)
 
-    def with_searched_biases(self, biases: Float[Array, " n"]) -> AbstractAttention:
-        return self.with_bias(biases) if self.free_bias else self
-
 
 class Heads(AbstractHeads):
     """Several heads of one attention, each normalised separately: the weight of token `ℓ` is `Σ_h c_h σ(χ_h + b_h)_ℓ`.
@@ -179,17 +176,6 @@ class BayesSoftmax(AbstractHeads):
 
     def key_biases(self, squares: Float[Array, " H"]) -> Float[Any, " H"]:
         return jnp.asarray(self.given_norms(squares).bias)
-
-    @property
-    def searched_biases(self) -> int:
-        """The first is void: only differences matter."""
-        return self.keys - 1 if self.free_bias else 0
-
-    def with_searched_biases(self, biases: Float[Array, " n"]) -> AbstractAttention:
-        return self.with_bias(jnp.append(0.0, biases)) if self.free_bias else self
-
-    def first_biases(self, squares: Any, longest: float) -> Any:
-        return ((squares[..., :1] - squares[..., 1:]) / 2.0)[..., : self.searched_biases]
 
     def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
         if self.tied:

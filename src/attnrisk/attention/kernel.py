@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import LARGEST, function, numbers, real
-from .base import AbstractAttention, Mask, count_tokens, takes_length
+from .base import AbstractAttention, AbstractPerLength, Mask, count_tokens, takes_length
 
 _FAR = 5e3  # scores from which powers are read off
 _SAME_POWER = 1e-4
 _MOST_POWERS = 8.0
+_STEEP = 100.0  # factor by which log φ grows from 10 to 20, beyond any kernel in use
 
 
 class AbstractKernel(AbstractAttention):
@@ -176,5 +177,128 @@ class Kernel(AbstractKernel):
         known, _ = self.at_length(count_tokens(scores, mask))
         return AbstractKernel.__call__(cast(Kernel, known), scores, mask)
 
+    def why_inaccurate(self) -> str:
+        if not self.knows_length:
+            near, far = (float(self.log_phi(jnp.asarray(score))) for score in (10.0, 20.0))
+            if far > _STEEP * near > 0:
+                return "its log_phi grows like an exponential: is it φ, whose logarithm is wanted?"
+        return super().why_inaccurate()
+
     def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.log_phi_fn(argument, *(() if self.length is None else (self.length,)))
+
+
+def _log_of_positive_part(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """`log max(x, 0)` with a derivative that is 0, not NaN, where it is `-inf`."""
+    positive = x > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, x, 1.0)), -jnp.inf)
+
+
+class Softmax(AbstractKernel):
+    """`φ = e^χ`."""
+
+    name: ClassVar[str] = "softmax"
+    analytic: ClassVar[bool] = True
+    exponential: ClassVar[bool] = True
+    features: tuple[float, ...] = eqx.field(default=(), static=True)
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return argument
+
+
+class SoftmaxPlusOne(AbstractKernel):
+    """`φ = e^χ` with 1 added to the denominator, so all weights can vanish."""
+
+    name: ClassVar[str] = "softmax-1"
+    analytic: ClassVar[bool] = True
+    exponential: ClassVar[bool] = True
+    features: tuple[float, ...] = eqx.field(default=(), static=True)
+    constant: float = eqx.field(default=1.0, static=True)
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return argument
+
+
+class Softplus(AbstractKernel):
+    """`φ = log(1 + e^χ)`."""
+
+    name: ClassVar[str] = "softplus"
+    analytic: ClassVar[bool] = True
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        low = argument < -36.0  # there log(1 + e^χ) = e^χ to double precision
+        return jnp.where(low, argument, jnp.log(jax.nn.softplus(jnp.where(low, 0.0, argument))))
+
+
+class EluPlusOne(AbstractKernel):
+    """`φ = e^χ` below 0 and `1 + χ` above."""
+
+    name: ClassVar[str] = "elu+1"
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.where(argument < 0, argument, jnp.log1p(jnp.maximum(argument, 0.0)))
+
+
+class Relu(AbstractKernel):
+    """`φ = max(χ, 0)`."""
+
+    name: ClassVar[str] = "relu"
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return _log_of_positive_part(argument)
+
+
+class SquaredRelu(AbstractKernel):
+    """`φ = max(χ, 0)²`."""
+
+    name: ClassVar[str] = "relu2"
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return 2.0 * _log_of_positive_part(argument)
+
+
+class Taylor2(AbstractKernel):
+    """`φ = 1 + χ + χ²/2`."""
+
+    name: ClassVar[str] = "taylor-2"
+    analytic: ClassVar[bool] = True
+    features: tuple[float, ...] = eqx.field(default=(-1.0,), static=True)
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.log((1.0 + (1.0 + argument) ** 2) / 2.0)
+
+
+class Softpick(AbstractKernel):
+    """`max(e^χ - 1, 0) / Σ|e^χ - 1|`, the rectified softmax of Zuhri et al. (arXiv 2504.20966), without its `ε`.
+
+    Tokens of negative score get no weight and stay in the sum, so that weights may vanish together.
+    """
+
+    name: ClassVar[str] = "softpick"
+
+    def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        large = argument > 36.0  # there e^χ - 1 = e^χ to double precision
+        size = jnp.abs(jnp.expm1(jnp.where(large, 1.0, argument)))
+        return jnp.where(large, argument, _log_of_positive_part(size))
+
+    def share(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.where(argument > 0, 1.0, 0.0)
+
+
+class ScalableSoftmax(AbstractPerLength):
+    """Softmax of `χ log L`, which stays as sharp among many tokens (SSMax, Nakanishi 2025, arXiv 2501.19399).
+
+    The scalar that they learn is absorbed by the length of `k`. At a fixed length it is softmax with another `k`.
+    """
+
+    name: ClassVar[str] = "ssmax"
+    family: ClassVar[str] = "kernel"
+    analytic: ClassVar[bool] = True
+    exponential: ClassVar[bool] = True
+    bias_is_void: ClassVar[bool] = True
+
+    def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
+        stretch = jnp.log(
+            jnp.maximum(length, 2.0)
+        )  # one token has all the weight, whatever its score
+        return Softmax(bias=stretch * self.bias, free_bias=self.free_bias), stretch

@@ -95,7 +95,7 @@ def _check_bias(attentions: Sequence[AbstractAttention]) -> None:
     """Refuse to tune a bias where overlaps are given; that of erf and sigmoid is 0 there."""
     from .._check import refuse
 
-    if any(each.searched_biases and not type(each)().free_bias for each in attentions):
+    if any(each.free_bias and not type(each)().free_bias for each in attentions):
         raise refuse("bias", "free", "a number where overlaps are given")
 
 

@@ -13,7 +13,7 @@ from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.exponential import Paths, integrate
 from ..population.continuity import check_continuous
-from ..population.overlaps import Overlaps, overlaps_of, swapped
+from ..population.overlaps import Overlaps, check_overlaps, overlaps_of, swapped
 from ..population.plan import check_problem
 from ..tasks import AbstractTask
 from .state import DERIVATIVES, Problem, evaluator
@@ -208,10 +208,7 @@ def follow(
 ) -> Paths:
     """Runs from each of the starts, until the gradient has a norm below `tolerance`, keys leave the domain, or the
     last of the times; `accuracy` is the relative error of a step, `fineness` that of the plans."""
-    shape = problem.attention.keys + 1, problem.task.features + 1
-    if np.shape(starts.M)[1:] != shape:
-        allowed = f"of {shape[0]} student and {shape[1]} teacher vectors"
-        raise refuse("start", f"(M of shape {np.shape(starts.M)[1:]})", allowed)
+    check_overlaps(problem.task, problem.attention, starts, "start", batch=1)
     if not problem.is_exact:
         check_continuous(problem.attention, int(problem.task.length.longest))
     evaluate = evaluator(problem, DERIVATIVES, partial(problem.plan, fineness=fineness))

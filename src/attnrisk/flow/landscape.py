@@ -10,11 +10,11 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from .._check import of_type, refuse
+from .._check import of_type
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..population.minimum import Minimum, population_minimum
-from ..population.overlaps import Overlaps, swapped
+from ..population.overlaps import Overlaps, check_overlaps, swapped
 from ..population.plan import check_problem
 from ..population.risk import extrapolate
 from ..population.uncompiled import uncompiled_minima
@@ -103,11 +103,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
         'minimum'
     """
     check_problem(task, attention)
-    of_type("overlaps", overlaps, Overlaps, "of type Overlaps, such as aligned(1.0)")
-    shape = attention.keys + 1, task.features + 1
-    if np.shape(overlaps.M) != shape:
-        allowed = f"of {shape[0]} student and {shape[1]} teacher vectors"
-        raise refuse("overlaps", f"(M of shape {np.shape(overlaps.M)})", allowed)
+    check_overlaps(task, attention, overlaps)
     problem = Problem(task, attention)
     (state,) = states = problem.pack(jax.tree.map(lambda leaf: leaf[None], overlaps), spare=1)
     (limits,), exact = problem.limits(states), problem.is_exact

@@ -15,14 +15,14 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from .._check import numbers, of_type, real, refuse, shown, whole
-from .._results import ErrorKind, Estimate, Result
+from .._check import numbers, real, refuse, shown, whole
+from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.linalg import cholesky
-from ..numerics.qmc import sobol
+from ..numerics.qmc import mean_estimate, sobol
 from ..population.engines.sobol import needle_sequence
-from ..population.overlaps import Overlaps
+from ..population.overlaps import Overlaps, check_overlaps
 from ..population.plan import check_needle, check_problem
 from ..tasks import AbstractNeedle, AbstractTask
 
@@ -144,10 +144,9 @@ def largest_step(
     """
     time, seed = real("time", time, above=0.0), whole("seed", seed, minimum=0)
     found = [_bisect(task, attention, start, batch, time, seed + at) for at in range(_SEEDS)]
-    middles = np.array([(low + high) / 2.0 for low, high in found])
+    middle = mean_estimate([(low + high) / 2.0 for low, high in found])
     width = max((high - low) / 2.0 for low, high in found)
-    error = middles.std(ddof=1) / np.sqrt(_SEEDS) + width
-    return Estimate(float(middles.mean()), float(error), ErrorKind.STANDARD)
+    return Estimate(float(middle), float(middle.error + width), middle.kind)
 
 
 def _bisect(
@@ -186,11 +185,7 @@ def _check(task: Any, attention: Any, start: Any) -> _Problem:
         raise refuse(
             "attention", f"{attention.name} with tied biases", "one with biases of its own"
         )
-    of_type("start", start, Overlaps, "of type Overlaps, such as aligned(0.1)")
-    shape = attention.keys + 1, task.features + 1
-    if np.shape(start.M) != shape:
-        allowed = f"of {shape[0]} student and {shape[1]} teacher vectors"
-        raise refuse("start", f"(M of shape {np.shape(start.M)})", allowed)
+    check_overlaps(task, attention, start, "start")
     if np.size(task.length.lengths) > 1:
         raise refuse("length", str(task.length), "a single length for online SGD")
     return _Problem(task, attention)
@@ -301,15 +296,17 @@ def _follow(
     others = arrays[0], jnp.roll(arrays[1], 1, 0), arrays[2]
     risk = np.stack([np.asarray(_velocity(*others, *as_arrays(path))[2]) for path in paths], 1)
     recorded = np.asarray(times[: len(states)])
-    return OnlineSGD(recorded, _mean(M), _mean(Q), _mean(risk), end_time=end, result=result)
+    return OnlineSGD(
+        recorded,
+        mean_estimate(M),
+        mean_estimate(Q),
+        mean_estimate(risk),
+        end_time=end,
+        result=result,
+    )
 
 
 def _symmetric(Q: Any) -> np.ndarray:
     """Of `Q` the lower triangle is read."""
     lower = np.tril(np.asarray(Q, float))
     return lower + np.tril(lower, -1).T
-
-
-def _mean(values: Float[np.ndarray, "r ..."]) -> Estimate:
-    error = values.std(0, ddof=1) / np.sqrt(len(values))
-    return Estimate(values.mean(0), error, ErrorKind.STANDARD)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._check import check_double_precision, is_traced, numbers, prng_key, refuse, whole
+from .._check import is_traced, numbers, prng_key, refuse, refuse_single_precision, whole
 from ..numerics.linalg import ratio
 from ..population.overlaps import Overlaps
 
@@ -35,7 +35,8 @@ class UnitPair(eqx.Module):
     v: Float[Array, "repeats n"] = eqx.field(converter=partial(_as_vectors, "v"))
 
     def __check_init__(self) -> None:
-        check_double_precision()
+        if not jax.config.read("jax_enable_x64"):
+            raise refuse_single_precision()
         if is_traced(self.k) or is_traced(self.v):
             return
         for name, vectors in (("k", self.k), ("v", self.v)):

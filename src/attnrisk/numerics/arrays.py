@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import check_double_precision, is_traced
+from .._check import is_traced, refuse_single_precision
 
 
 def as_arrays(tree: Any) -> Any:
     """The same tree with every number as an array of double precision."""
-    check_double_precision()
+    if not jax.config.read("jax_enable_x64"):
+        raise refuse_single_precision()
 
     def convert(leaf: Any) -> Any:
         if not eqx.is_array_like(leaf):

@@ -18,7 +18,6 @@ from .quadrature import (
     Nodes,
     SupportsLogPhi,
     Tokens,
-    constant,
     normal_density,
 )
 
@@ -130,7 +129,7 @@ class Panels(AbstractRule):
         return normal_rule(jax.lax.stop_gradient(edges), self.order)
 
     def for_function(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Nodes:
-        return constant(normal_rule(self._edges(features, mean, deviation), self.order))
+        return normal_rule(self._edges(features, mean, deviation), self.order)
 
     def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
         arguments = []
@@ -143,18 +142,20 @@ class Panels(AbstractRule):
         knees = feature_edges(kernel.features, self.grades)
         if len(knees):
             arguments += [jnp.clip(knees, places[0], places[-1]) for places in arguments]
-        log_values = kernel.log_phi(jnp.concatenate(arguments))
+        log_values = jax.lax.stop_gradient(kernel.log_phi(jnp.concatenate(arguments)))
         if kernel.constant > 0:
             log_values = jnp.append(log_values, jnp.log(kernel.constant) + _PASSAGE)
         u, du = transform_panels(log_values, longest, self.order)
         return u, du * jnp.exp(-kernel.constant * jnp.exp(-u)) if kernel.constant > 0 else du
 
     def _edges(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Array:
-        """Edges in `x` for the Gaussian itself and for the features, ascending."""
+        """Edges in `x` for the Gaussian itself and for the features, ascending; their places have no derivative."""
         knees = feature_edges(features, self.grades, self.pinch)
         if len(knees) == 0:
             return jnp.asarray(self.edges)
         inner: Any = self._standardise(knees, mean, deviation)
+        if isinstance(inner, jax.Array):
+            inner = jax.lax.stop_gradient(inner)
         xp = inner.__array_namespace__()
         return xp.sort(xp.concatenate([xp.asarray(self.edges), inner]))
 

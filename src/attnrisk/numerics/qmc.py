@@ -24,9 +24,9 @@ def sobol(dimension: int, log2_points: int, randomisations: int, seed: int) -> n
 
 
 def mean_estimate(replicates: Any) -> Estimate:
-    """The mean over randomisations and its standard error."""
+    """The mean over randomisations, the first axis, and its standard error."""
     traced = isinstance(replicates, jax.core.Tracer)
     xp: Any = jnp if traced else np
     values = replicates if traced else np.asarray(replicates)
-    error = xp.std(values, ddof=1) / np.sqrt(values.size)
-    return Estimate(xp.mean(values), error, ErrorKind.STANDARD)
+    error = xp.std(values, 0, ddof=1) / np.sqrt(len(values))
+    return Estimate(xp.mean(values, 0), error, ErrorKind.STANDARD)

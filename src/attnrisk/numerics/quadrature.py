@@ -6,9 +6,8 @@ places the nodes in `x` and in `u`; what it is made of is data, so that rules of
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -82,7 +81,7 @@ class AbstractRule(eqx.Module):
 
     @abstractmethod
     def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
-        """Nodes and measure in `u` for sums over up to `longest` such tokens.
+        """Nodes and measure in `u` for sums over up to `longest` such tokens; their places have no derivative.
 
         A constant in the denominator multiplies the measure by `e^{-t·constant}`.
         """
@@ -112,11 +111,15 @@ class Trapezoid(AbstractRule):
         return self.x, self.mass
 
     def for_transform(self, kernel: SupportsLogPhi, tokens: Tokens, longest: Any) -> Nodes:
-        low, top = transform_range(kernel, tokens, longest, self.window, self.rare)
-        return self.between(low, top, kernel.constant)
+        ends = transform_range(
+            kernel.log_phi, kernel.constant, tokens, longest, self.window, self.rare
+        )
+        return self.between(*ends, kernel.constant)
 
     def between(self, low: Any, top: Any, constant: float = 0.0) -> Nodes:
         """Nodes and measure in `u` where no sum over tokens has a logarithm below `low` or above `top`."""
+        if isinstance(low, jax.Array):
+            low, top = jax.lax.stop_gradient((low, top))
         low, knee, end = low - self.before, top + _BEYOND, top + self.after
         step = (end - low) / (self.nodes - 1)
         tau = low + step * np.arange(self.nodes)
@@ -155,7 +158,16 @@ def trapezoid(
     mass = widened * step * np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)  # as in `normal_density`
     nodes = 0
     if kernel is not None:
-        low, top = transform_range(kernel, tokens, longest, window, rare)
+        log_phi = jax.jit(type(kernel).log_phi)  # compiled once for each class of kernels
+        with jax.ensure_compile_time_eval():
+            low, top = transform_range(
+                lambda argument: np.asarray(log_phi(kernel, argument)),
+                kernel.constant,
+                tokens,
+                longest,
+                window,
+                rare,
+            )
         needed = (float(top - low) + before + after) * fineness / coarsened / 0.42
         unit = max(_SHARE, 2 ** (int(needed).bit_length() - 3))
         nodes = unit * int(np.ceil(needed / unit))
@@ -166,7 +178,12 @@ def trapezoid(
 
 
 def transform_range(
-    kernel: SupportsLogPhi, tokens: Tokens, longest: Any, window: Any, rare: Any
+    log_phi: Callable[[Any], Any],
+    constant: float,
+    tokens: Tokens,
+    longest: Any,
+    window: Any,
+    rare: Any,
 ) -> tuple[Any, Any]:
     """`log φ` below which no sum over tokens lies, but for a negligible probability, and above which none does.
 
@@ -174,7 +191,7 @@ def transform_range(
     probability `rare`, as good as never.
     """
     x = np.linspace(-1.0, 1.0, 65) * window
-    values = [kernel.log_phi(mean + deviation * x) for mean, deviation in tokens]
+    values = [log_phi(mean + deviation * x) for mean, deviation in tokens]
     xp = values[-1].__array_namespace__()
     mass = xp.exp(-0.5 * x**2)
     order = xp.argsort(values[-1])
@@ -186,15 +203,10 @@ def transform_range(
     # Weights of all scores may underflow, with a bias of a few hundred.
     top = xp.where(xp.isfinite(top), top, 0.0)
     low = xp.minimum(low, top)
-    if kernel.constant > 0:
-        level = xp.log(kernel.constant)
+    if constant > 0:
+        level = xp.log(constant)
         low, top = xp.minimum(low, level), xp.maximum(top, level)
     return low, top
-
-
-def constant(nodes: Nodes) -> Nodes:
-    """Nodes whose place has no derivative; those of NumPy stay NumPy's."""
-    return nodes if isinstance(nodes[0], np.ndarray) else jax.lax.stop_gradient(nodes)
 
 
 def log_complement(lost: Any) -> Any:
@@ -232,33 +244,6 @@ def integrate_token(
     )
 
 
-class OneToken(NamedTuple):
-    """`E[x^k F(tφ)]` of one token for `F(w) = 1 - e^{-w}`, `w e^{-w}`, `w² e^{-w}`; row `k`, column `u`."""
-
-    lost: Float[Array, "k u"]
-    first: Float[Array, "k u"]
-    second: Float[Array, "k u"]
-
-
-def one_token(
-    kernel: SupportsLogPhi,
-    mean: Any,
-    deviation: Any,
-    u: Float[Array, " u"],
-    rule: AbstractRule,
-    degree: int,
-) -> OneToken:
-    """The integrals of `integrate_token`, with derivatives by parts that serve kernels with a kink.
-
-    Of NumPy's arrays nothing is compiled, and nothing differentiated.
-    """
-    if isinstance(u, np.ndarray):
-        return OneToken(*integrate_token(kernel, degree, mean, max(deviation, NARROWEST), u, rule))
-    wide = jnp.maximum(deviation, NARROWEST)
-    integrate = partial(integrate_token, kernel)
-    return OneToken(*moments_by_parts(integrate, degree, mean, wide, u, rule))
-
-
 class Integrate(Protocol):
     """`E[x^k F(mean + deviation·x)]` of one or several `F`: row `k = 0 … degree` of each array."""
 
@@ -274,12 +259,12 @@ def moments_by_parts(
 
     `d/dmean E[x^k F] = E[(x^{k+1} - k x^{k-1}) F]/deviation` and `d/ddeviation E[x^k F] = E[(x^{k+2} - (k+1) x^k)
     F]/deviation`: two more powers of `x` give every derivative in the same pass, and an `F` with a kink needs no
-    derivative of its own. All arrays that `integrate` uses must be among the `constants`.
+    derivative of its own. All arrays that `integrate` uses must be among the `constants`. Of a deviation that is a
+    number nothing is compiled, and nothing differentiated.
     """
-
-    @jax.custom_jvp
-    def moments(mean: Array, deviation: Array, *constants: Any) -> tuple[Array, ...]:
-        return integrate(degree, mean, deviation, *constants)
+    if not isinstance(deviation, jax.Array):
+        return integrate(degree, mean, max(deviation, NARROWEST), *constants)
+    moments = jax.custom_jvp(lambda *arguments: integrate(degree, *arguments))
 
     @moments.defjvp
     def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -295,4 +280,6 @@ def moments_by_parts(
 
         return tuple(part[: degree + 1] for part in higher), tuple(map(tangent, higher))
 
-    return moments(jnp.asarray(mean, float), jnp.asarray(deviation, float), *constants)
+    # Not `maximum`, which halves derivatives at the least deviation.
+    wide = jnp.where(deviation < NARROWEST, NARROWEST, deviation)
+    return moments(jnp.asarray(mean, float), wide, *constants)

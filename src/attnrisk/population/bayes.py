@@ -52,31 +52,17 @@ def bayes_risk(task: AbstractTask, seed: int = 0) -> Estimate:
         0.3598079836
     """
     check_problem(task, known=True)
-    exact = _from_location_missed
-    methods: dict[Any, Callable[[Any, int], Estimate]] = {
-        AbstractPlanted: exact,
-        AbstractSelected: exact,
-        AbstractWeighted: _weighted_risk,
-        FeatureSLR: _features_risk,
+    methods: dict[Any, Callable[[Any], Estimate]] = {
+        AbstractPlanted: location_missed,
+        AbstractSelected: location_missed,
+        AbstractWeighted: lambda task: mean_estimate(
+            1.0 - weighted_engine(task, seed).mean_tilt(task)[1]
+        ),
+        FeatureSLR: lambda task: features_missed(task) or sobol_features_missed(task, seed),
     }
-    return by_kind(methods, task, "the Bayes risk")(task, seed)
-
-
-def _from_location_missed(task: AbstractTask, seed: int) -> Estimate:
-    missed = location_missed(task)
-    value = float(task.noise) ** 2 + missed.value
-    return Estimate(value, missed.error + ROUNDING * value)
-
-
-def _features_risk(task: FeatureSLR, seed: int) -> Estimate:
-    missed = features_missed(task) or sobol_features_missed(task, seed)
+    missed = by_kind(methods, task, "the Bayes risk")(task)
     value = float(task.noise) ** 2 + missed.value
     return Estimate(value, missed.error + ROUNDING * value, missed.kind)
-
-
-def _weighted_risk(task: AbstractWeighted, seed: int) -> Estimate:
-    _, found = weighted_engine(task, seed).mean_tilt(task)
-    return mean_estimate(task.label_variance - found)
 
 
 def location_missed(task: AbstractTask) -> Estimate:

@@ -26,7 +26,6 @@ from .minimisers import Minimum, softmax_minimum
 from .overlaps import Overlaps, aligned
 from .plan import ORDERS, SOFTMAX, is_exact, kinks_at, plan
 from .risk import compiled_profile, population_risk
-from .search import explained, search_minima
 
 # Biases at which a kernel may have become softmax, beyond its scores.
 _BEYOND = (16.0, 64.0, 256.0, 1024.0)
@@ -42,41 +41,48 @@ _STRETCHED = 16.0  # length of (k, bias) at which a limit is checked and reporte
 
 
 def biased_minima(
-    tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int
+    tasks: Sequence[AbstractTask],
+    attention: AbstractAttention,
+    search: Callable[..., list[Minimum]],
 ) -> list[Minimum]:
-    """The infimum for each task over the length of `k` and, where it is free, the bias of the attention."""
+    """The infimum for each task over the length of `k` and, where it is free, the bias of the attention.
+
+    `search` minimises over both within a range of lengths.
+    """
     if not attention.free_bias:
         exact = all(is_exact(task, attention) for task in tasks)
         if not exact or attention.analytic or not attention.is_homogeneous:
-            return search_minima(tasks, attention, seed)
+            return search(tasks, attention)
         if abs(float(attention.bias)) > _LARGEST_BIAS:
             allowed = f"between ±{_LARGEST_BIAS:g} where only its ratio to the length of k matters"
             raise refuse("bias", f"{float(attention.bias):g}", allowed)
         return [homogeneous_minimum(task, attention) for task in tasks]
     plain = attention.with_bias(0.0).with_free_bias(False)
     if attention.bias_is_void:
-        return search_minima(tasks, plain, seed)
+        return search(tasks, plain)
     if not all(is_exact(task, attention) for task in tasks):
-        return search_minima(tasks, attention, seed)
+        return search(tasks, attention)
     homogeneous = not attention.analytic and attention.is_homogeneous
     if not homogeneous and not attention.compares_tokens:
-        return search_minima(tasks, attention, seed)
+        return search(tasks, attention)
     minima = []
     for task in tasks:
         if attention.compares_tokens and (task.strength == 0 or task.length.longest == 1):
             # k = 0 is best, with any bias at which weights do not vanish.
-            minima += search_minima([task], plain.with_bias(1.0), seed)
+            minima += search([task], plain.with_bias(1.0))
         elif homogeneous:
             minima.append(homogeneous_minimum(task, attention))
         else:
-            minima.append(_kernel_minimum(task, attention, seed))
+            minima.append(_kernel_minimum(task, attention, search))
     return minima
 
 
-def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
+def _kernel_minimum(
+    task: AbstractTask, attention: Any, search: Callable[..., list[Minimum]]
+) -> Minimum:
     """The lowest of the limits that the kernel has, and of what a search finds if they are not the Bayes risk."""
     is_optimal = task.spread == 1.0  # for softmax
-    softmax = softmax_minimum(task) if is_optimal else search_minima([task], SOFTMAX, seed)[0]
+    softmax = softmax_minimum(task) if is_optimal else search([task], SOFTMAX)[0]
     limit = softmax_limit(task, attention, softmax)
     if limit is not None and is_optimal:
         return limit
@@ -86,13 +92,13 @@ def _kernel_minimum(task: AbstractTask, attention: Any, seed: int) -> Minimum:
         biased = attention.with_bias(found.bias - shift)
         return Minimum(found.risk, found.overlaps, biased, found.result)
     stretched = None if power is None else power_minimum(task, attention, power)
-    (searched,) = search_minima([task], attention, seed, nearest=stretched is not None)
+    (searched,) = search([task], attention, nearest=stretched is not None)
     candidates = [each for each in (limit, stretched, searched) if each is not None]
     lowest = min(candidates, key=lambda found: float(found.risk))
     if lowest.converged:
         return lowest
     # It falls below the limit beyond the first range.
-    return search_minima([task], attention, seed)[0]
+    return search([task], attention)[0]
 
 
 def softmax_limit(
@@ -124,6 +130,12 @@ def softmax_limit(
         if abs(float(risk(task, biased, overlaps)) - reference) < _IS_SOFTMAX:
             return Minimum(softmax.risk, overlaps, biased, Result.BECOMES_SOFTMAX)
     return None
+
+
+def explained(profile: Correlations) -> float:
+    """`A²/B`: by how much the best `v` lowers the risk from `E[y²]`."""
+    label, power = float(profile.label), float(profile.power)
+    return label**2 / power if power > 0 else 0.0
 
 
 @eqx.filter_jit

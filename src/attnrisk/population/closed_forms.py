@@ -103,12 +103,11 @@ def mean_relevant_field(task: AbstractTask) -> Estimate:
         1.538753
     """
     check_problem(task, known=True)
-    fields: dict[Any, Any] = {AbstractPlanted: _planted_field, AbstractSelected: _selected_field}
+    fields: dict[Any, Any] = {
+        AbstractPlanted: lambda task: Estimate(float(task.shift), 0.0),
+        AbstractSelected: _selected_field,
+    }
     return by_kind(fields, task, "this formula")(task)
-
-
-def _planted_field(task: AbstractPlanted) -> Estimate:
-    return Estimate(float(task.shift), 0.0)
 
 
 def _selected_field(task: AbstractSelected) -> Estimate:

@@ -1,6 +1,5 @@
-"""An attention as functions of NumPy's arrays, for what is not worth compiling as a whole."""
+"""An attention as a function of NumPy's arrays, for what is not worth compiling as a whole."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,49 +13,48 @@ _BLOCK, _LARGE_BLOCK = 512, 2**15
 
 
 class Functions(NamedTuple):
-    """An attention at a bias, `attention` itself among `length` tokens: `log φ`, share or weight of arrays of NumPy."""
+    """`log φ`, share or weight of arrays of NumPy, of an attention that is `known` among `length` tokens."""
 
     attention: Any
-    call: Any
+    known: Any
     length: np.ndarray
     bias: Any
 
     @property
     def features(self) -> tuple[float, ...]:
-        return self.attention.features
+        return self.known.features
 
     @property
     def constant(self) -> float:
-        return self.attention.constant
+        return self.known.constant
 
     def log_phi(self, argument: np.ndarray) -> np.ndarray:
         """`log φ` of score plus bias."""
         return self._blocks(argument)[0]
 
-    def share(self, argument: np.ndarray) -> Any:
-        """The part of `φ` that stands in the numerator."""
-        if type(self.attention).share is AbstractKernel.share:
-            return 1.0
-        return self._blocks(argument)[1]
-
     def weight(self, argument: np.ndarray) -> np.ndarray:
         """The weight of an element-wise attention."""
         return self._blocks(argument)[0]
+
+    def share(self, argument: np.ndarray) -> Any:
+        """The part of `φ` that stands in the numerator."""
+        if type(self.known).share is AbstractKernel.share:
+            return 1.0
+        return self._blocks(argument)[1]
 
     def _blocks(self, argument: np.ndarray) -> np.ndarray:
         flat = np.ravel(argument)
         block = _BLOCK if flat.size < _LARGE_BLOCK else _LARGE_BLOCK
         padded = np.zeros((-(-flat.size // block), block))
         padded.ravel()[: flat.size] = flat
-        found = np.stack([np.asarray(self.call(each, self.length)) for each in padded], 1)
-        return found.reshape(2, -1)[:, : flat.size].reshape(2, *np.shape(argument))
+        parts = [np.asarray(_call(self.attention, each, self.length)) for each in padded]
+        return np.stack(parts, 1).reshape(2, -1)[:, : flat.size].reshape(2, *np.shape(argument))
 
 
 def in_numpy(attention: Any, length: float = 1.0) -> Functions:
     """An attention at its bias, among `length` tokens if it knows their number."""
     known, _ = attention.at_length(length)
-    call = partial(_call, attention.with_bias(0.0))
-    return Functions(known, call, np.asarray(length), float(known.bias))
+    return Functions(attention.with_bias(0.0), known, np.asarray(length), float(known.bias))
 
 
 @eqx.filter_jit

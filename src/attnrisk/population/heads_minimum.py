@@ -244,7 +244,7 @@ def _starts(problem: ManifoldProblem, seed: int, random: int) -> Float[np.ndarra
         for _ in range(random)
     ]
     squares = np.stack([(each**2).sum(1) for each in keys])
-    biases = problem.attention.first_biases(squares, float(task.length.longest))
+    biases = problem.first_biases(squares)
     padded = np.pad(np.stack(keys), ((0, 0), (0, 0), (0, 1)))
     return np.concatenate([padded.reshape(len(keys), -1), biases], 1)
 

@@ -9,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..attention import AbstractAttention
@@ -24,7 +25,8 @@ class ManifoldProblem(eqx.Module):
     """A point is the components of the keys, along the features and one direction outside them, then the free biases.
 
     One direction is enough for any dimension: the Hessian is the same in all. A descent from a point without that
-    component stays without it. An `integral` is an engine, or `RandomSequences`.
+    component stays without it. Of heads that are normalised together the first bias is void: only differences matter.
+    An `integral` is an engine, or `RandomSequences`.
     """
 
     task: AbstractNeedle
@@ -32,9 +34,21 @@ class ManifoldProblem(eqx.Module):
 
     def unpack(self, point: Float[Array, " n"]) -> tuple[Float[Array, "H n"], AbstractAttention]:
         """The keys, and the attention with its biases."""
-        end = point.size - self.attention.searched_biases
-        keys = point[:end].reshape(self.attention.keys, -1)
-        return keys, self.attention.with_searched_biases(point[end:])
+        attention, heads = self.attention, self.attention.keys
+        if not attention.free_bias:
+            return point.reshape(heads, -1), attention
+        end = point.size - heads + attention.is_joint
+        biases = jnp.append(0.0, point[end:]) if attention.is_joint else point[end:]
+        known = attention.with_bias(biases.reshape(jnp.shape(attention.bias)))
+        return point[:end].reshape(heads, -1), known
+
+    def first_biases(self, squares: Float[np.ndarray, "s H"]) -> Float[np.ndarray, "s n"]:
+        """Of keys of these squared norms: a head passes tokens that are likelier to be its needle than noise."""
+        if not self.attention.free_bias:
+            return squares[:, :0]
+        if self.attention.is_joint:
+            return (squares[:, :1] - squares[:, 1:]) / 2.0
+        return -squares / 2.0 - np.log(float(self.task.length.longest)) / 2.0
 
     def overlaps(self, keys: Float[Array, "H n"]) -> Overlaps:
         """With `v = v*`."""

@@ -69,3 +69,14 @@ def softmax_minimum(task: AbstractTask) -> Minimum:
     if math.isinf(strength):
         return Minimum(bayes_risk(task), aligned(_LONGEST), Softmax(), Result.K_DIVERGES)
     return Minimum(bayes_risk(task), aligned(strength), Softmax())
+
+
+def at_one_length(task: AbstractTask, attention: AbstractAttention, found: Minimum) -> Minimum:
+    """The minimum of an attention that knows the length, from that of the attention it is among sequences of one."""
+    _, stretch = attention.at_length(task.length.longest)
+    overlaps = found.overlaps.stretched(1.0 / float(stretch))
+    if not attention.free_bias:
+        return Minimum(found.risk, overlaps, attention, found.result)
+    unbiased, _ = attention.with_bias(0.0).at_length(task.length.longest)
+    bias = (found.bias - float(unbiased.bias)) / float(stretch)
+    return Minimum(found.risk, overlaps, attention.with_bias(bias), found.result)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import LARGEST, Refusal, numbers, real, refuse
+from .._check import LARGEST, Refusal, numbers, of_type, real, refuse
 from .._results import AbstractValue
 from ..numerics.linalg import cholesky
 
@@ -123,6 +123,17 @@ def _from_names(named: dict[str, Any]) -> tuple[Any, Any]:
     shape = *m_kk.shape, 2, 2
     M = xp.stack([m_kk, m_kv, m_vk, m_vv], -1).reshape(shape)
     return M, xp.stack([q_kk, q_kv, q_kv, q_vv], -1).reshape(shape)
+
+
+def check_overlaps(
+    task: Any, attention: Any, overlaps: Any, name: str = "overlaps", batch: int = 0
+) -> None:
+    """Refuse what is no overlaps of this attention on this task, with so many batch axes."""
+    of_type(name, overlaps, Overlaps, "of type Overlaps, such as aligned(1.0)")
+    shape, needed = np.shape(overlaps.M)[batch:], (attention.keys + 1, task.features + 1)
+    if shape != needed:
+        allowed = f"of {needed[0]} student and {needed[1]} teacher vectors"
+        raise refuse(name, f"(M of shape {shape})", allowed)
 
 
 def vectors_of(overlaps: Overlaps) -> Float[Array, "P n"]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from .._check import check_double_precision, refuse, shown
+from .._check import refuse, refuse_single_precision, shown
 from ..attention import (
     AbstractAttention,
     AbstractElementwise,
@@ -26,10 +26,11 @@ from ..tasks import (
     AbstractTask,
     AbstractWeighted,
 )
-from .engines import AbstractEngine, PerLength, SobolFields, SobolScores, each_length
+from .engines import AbstractEngine
 from .engines.base import SHARPEST, STEEPEST, HeadRange, Range
 from .engines.heads import needle_heads
 from .engines.joint import MOST_JOINT_HEADS, needle_bayes_softmax
+from .engines.per_length import PerLength, each_length
 from .engines.planted import (
     planted_elementwise_light,
     planted_elementwise_panels,
@@ -42,7 +43,13 @@ from .engines.selected_rules import (
     selected_kernel_light,
     selected_kernel_panels,
 )
-from .engines.sobol import MOST_POINTS, RANDOMISATIONS, draw_points
+from .engines.sobol import (
+    MOST_POINTS,
+    RANDOMISATIONS,
+    SobolFields,
+    SobolScores,
+    draw_points,
+)
 
 ORDERS = (8, 12)  # of panels: the value is that of the last; their difference is the error
 _LIGHT_ORDER = 6
@@ -64,7 +71,9 @@ class Method(NamedTuple):
     `reaches` are the lengths of `k` along `k*` up to which a minimum is searched, each range at a higher cost than the
     one before. Before them comes `kink_reach` for an attention with a kink, and `smooth_reach` for others; for an
     exponential kernel, which does best about as sharp as the teacher, the least of `exponential_reaches` that is longer
-    than that. Light rules serve up to `light_reach`.
+    than that. Light rules serve up to `light_reach`, and in sums of NumPy any length if `light_beyond`. An integral
+    takes seconds beyond `slow_beyond`. `by_parts`: derivatives in the bias are right at kinks too. `has_limit`: `A` and
+    `B` are known as `k` grows without bound.
     """
 
     with_panels: Callable[[Any, Any, Range, int], AbstractEngine]
@@ -74,7 +83,10 @@ class Method(NamedTuple):
     smooth_reach: float | None = None
     exponential_reaches: tuple[float, ...] = (4.0, 8.0)
     light_reach: float = SHARPEST
-    serves: Callable[[Any], bool] | None = None
+    light_beyond: bool = False
+    slow_beyond: float = math.inf
+    by_parts: bool = False
+    has_limit: bool = False
 
 
 class HeadsMethod(NamedTuple):
@@ -82,7 +94,7 @@ class HeadsMethod(NamedTuple):
     its kind it serves. `widened` steps give another of the same shape."""
 
     build: Callable[[Any, Any, HeadRange, float, float], AbstractEngine]
-    serves: Callable[[Any], bool] | None = None
+    serves: Callable[[Any], bool]
 
 
 def check_problem(
@@ -92,7 +104,8 @@ def check_problem(
 
     With `one_head`, refuse several key vectors or features; where numbers must be `known`, a traced task.
     """
-    check_double_precision()
+    if not jax.config.read("jax_enable_x64"):
+        raise refuse_single_precision()
     if not isinstance(task, AbstractTask):
         raise refuse("task", repr(task), "a task, such as SpikedSLR(nu=5.0, length=10)")
     if not isinstance(attention, AbstractAttention):
@@ -127,15 +140,8 @@ def plan(
         if isinstance(task, AbstractWeighted):
             weighted_engine(task, seed)  # which refuses a weight whose mean is not one
         return kind(draw_points(kind, task, attention.keys, seed, randomisations, log2_points))
-    slope = scale if slope is None else slope
-    if attention.knows_length:
-        return PerLength(
-            tuple(
-                plan(alone, own, by * scale, by * noise, by * slope, order, kinks=kinks)
-                for _, alone, own, by in each_length(task, attention)
-            )
-        )
-    return method.with_panels(task, attention, Range(scale, noise, slope, noise, kinks), order)
+    within = Range(scale, noise, scale if slope is None else slope, noise, kinks)
+    return method.with_panels(task, attention, within, order)
 
 
 def light_plan(
@@ -154,13 +160,6 @@ def light_plan(
     method = find_method(task, attention)
     if method is None:
         return plan(task, attention, scale)
-    if attention.knows_length:
-        return PerLength(
-            tuple(
-                light_plan(alone, own, by * scale, by * noise, by * slope, fineness, widened)
-                for _, alone, own, by in each_length(task, attention)
-            )
-        )
     within = Range(scale, noise, slope)
     if not attention.analytic:
         return method.with_panels(task, attention, within, math.ceil(_LIGHT_ORDER * fineness))
@@ -174,17 +173,47 @@ def kinks_at(attention: AbstractAttention, m_kk: float) -> tuple[float, ...]:
     return tuple((feature - float(attention.bias)) / m_kk for feature in attention.features)
 
 
-def find_method(task: AbstractTask, attention: AbstractAttention, kind: type = Method) -> Any:
-    """The exact method for a task and an attention, by default for one key and one feature; `None` where there is none
-    of the kind."""
+def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
+    """The exact method for a task and an attention of one key and one feature, where there is one."""
     if attention.knows_length:
-        if len(task.length.lengths) > _MOST_ENGINES:
-            return None
-        attention, _ = attention.at_length(task.length.longest)
+        known, _ = attention.at_length(task.length.longest)
+        method = find_method(task, known) if len(task.length.lengths) <= _MOST_ENGINES else None
+        return method and method._replace(
+            with_panels=_at_each_length(method.with_panels), light=_at_each_length(method.light)
+        )
     for (task_kind, attention_kind), method in _EXACT.items():
-        matches = isinstance(task, task_kind) and isinstance(attention, attention_kind)
-        if matches and isinstance(method, kind):
-            return method if method.serves is None or method.serves(attention) else None
+        if isinstance(task, task_kind) and isinstance(attention, attention_kind):
+            return method
+    return None
+
+
+def _at_each_length(build: Callable[..., AbstractEngine]) -> Callable[..., AbstractEngine]:
+    """How to build engines for an attention that knows the length: one for each length."""
+
+    def build_all(
+        task: AbstractTask, attention: AbstractAttention, within: Any, *accuracy: Any
+    ) -> PerLength:
+        return PerLength(
+            tuple(
+                build(alone, own, within.stretched(float(by)), *accuracy)
+                for _, alone, own, by in each_length(task, attention)
+            )
+        )
+
+    return build_all
+
+
+def _find_heads(
+    task: AbstractTask, attention: AbstractAttention
+) -> Callable[..., AbstractEngine] | None:
+    """How to build an exact engine for several heads or features, where there is one (section 10)."""
+    if attention.knows_length:
+        known, _ = attention.at_length(task.length.longest)
+        build = _find_heads(task, known) if len(task.length.lengths) <= _MOST_ENGINES else None
+        return build and _at_each_length(build)
+    for kind, method in _EXACT_HEADS.items():
+        if isinstance(task, AbstractNeedle) and isinstance(attention, kind):
+            return method.build if method.serves(attention) else None
     return None
 
 
@@ -195,21 +224,14 @@ def heads_engine(
     fineness: float,
     widened: float = 1.0,
 ) -> Any:
-    """An exact engine for several heads or features, where there is one (section 10)."""
-    method = find_method(task, attention, HeadsMethod)
-    if not attention.knows_length:
-        return method.build(task, attention, within, fineness, widened)
-    return PerLength(
-        tuple(
-            method.build(alone, own, within.stretched(float(by)), fineness, widened)
-            for _, alone, own, by in each_length(task, attention)
-        )
-    )
+    """An exact engine for several heads or features; `has_exact_heads` says whether there is one (section 10)."""
+    build: Any = _find_heads(task, attention)
+    return build(task, attention, within, fineness, widened)
 
 
 def has_exact_heads(task: AbstractTask, attention: AbstractAttention) -> bool:
     """Whether heads or features are integrated by deterministic quadrature (section 10)."""
-    return find_method(task, attention, HeadsMethod) is not None
+    return _find_heads(task, attention) is not None
 
 
 def check_needle(task: Any, asked: str) -> AbstractNeedle:
@@ -273,8 +295,6 @@ def search_plan(
 
     With a `reach`, light rules up to there.
     """
-    if reach is not None:
-        return SearchPlan(_light_pair(task, attention, reach), 0, reach, last=False)
     method = find_method(task, attention)
     if method is None:
         few, all_points = (
@@ -289,27 +309,23 @@ def search_plan(
     reaches = method.reaches
     if nearest is not None:
         reaches = (nearest, *(each for each in reaches if each > nearest))
-    reach, last = reaches[stage], stage == len(reaches) - 1
-    if light and attention.analytic and reach <= method.light_reach:
-        return SearchPlan(_light_pair(task, attention, reach), 0, reach, last)
-    # Beyond tables an integral takes seconds.
-    slow = isinstance(task, AbstractSelected) and reach > STEEPEST and not math.isinf(task.strength)
+    last = reach is None and stage == len(reaches) - 1
+    if reach is None:
+        reach = reaches[stage]
+        light = light and attention.analytic and reach <= method.light_reach
+    if light:
+        first, second = (
+            method.light(task, attention, Range(reach, 0.0, reach), SEARCH_FINENESS, widened)
+            for widened in (1.0, WIDENED)
+        )
+        return SearchPlan((first, second), 0, reach, last)
+    slow = reach > method.slow_beyond and not math.isinf(task.strength)
     coarse, fine = (
         plan(task, attention, reach, order=order)
         for order in ((_ROUGH_ORDER, ORDERS[0]) if slow else ORDERS)
     )
-    by_parts = isinstance(task, AbstractPlanted) and attention.compares_tokens
-    return SearchPlan((coarse, fine), 1, reach, last, differentiable=attention.analytic or by_parts)
-
-
-def _light_pair(
-    task: AbstractTask, attention: AbstractAttention, reach: float
-) -> tuple[AbstractEngine, AbstractEngine]:
-    first, second = (
-        light_plan(task, attention, reach, 0.0, reach, SEARCH_FINENESS, widened)
-        for widened in (1.0, WIDENED)
-    )
-    return first, second
+    smooth = attention.analytic or method.by_parts
+    return SearchPlan((coarse, fine), 1, reach, last, differentiable=smooth)
 
 
 def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
@@ -321,17 +337,22 @@ def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
     return engine
 
 
-# The first entry of the kind that is asked for. Those of one key and one feature come first: they search minima.
-_EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method | HeadsMethod] = {
+# Of one key and one feature.
+_EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
     (AbstractPlanted, AbstractKernel): Method(
         planted_kernel_panels,
         planted_kernel_light,
         (SHARPEST, LONGEST),
         kink_reach=8.0,
         smooth_reach=8.0,
+        light_beyond=True,
+        by_parts=True,
     ),
     (AbstractPlanted, AbstractElementwise): Method(
-        planted_elementwise_panels, planted_elementwise_light, (SHARPEST, LONGEST)
+        planted_elementwise_panels,
+        planted_elementwise_light,
+        (SHARPEST, LONGEST),
+        light_beyond=True,
     ),
     (AbstractSelected, AbstractKernel): Method(
         selected_kernel_panels,
@@ -341,6 +362,8 @@ _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method | HeadsM
         smooth_reach=8.0,
         exponential_reaches=(4.0, 6.0, 8.0, 12.0, SHARPEST, 24.0),
         light_reach=STEEPEST,
+        slow_beyond=STEEPEST,
+        has_limit=True,
     ),
     (AbstractSelected, AbstractElementwise): Method(
         selected_elementwise_panels,
@@ -348,11 +371,11 @@ _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method | HeadsM
         (SHARPEST,),
         light_reach=STEEPEST,
     ),
-    (AbstractNeedle, AbstractKernel): HeadsMethod(needle_heads),
-    (AbstractNeedle, Heads): HeadsMethod(
-        needle_heads, lambda heads: isinstance(heads.one_head, AbstractKernel)
-    ),
-    (AbstractNeedle, BayesSoftmax): HeadsMethod(
-        needle_bayes_softmax, lambda heads: heads.keys <= MOST_JOINT_HEADS
-    ),
+}
+
+# Of several heads or features, for tasks with a shifted token.
+_EXACT_HEADS: dict[Any, HeadsMethod] = {
+    AbstractKernel: HeadsMethod(needle_heads, lambda kernel: True),
+    Heads: HeadsMethod(needle_heads, lambda heads: isinstance(heads.one_head, AbstractKernel)),
+    BayesSoftmax: HeadsMethod(needle_bayes_softmax, lambda heads: heads.keys <= MOST_JOINT_HEADS),
 }

@@ -11,17 +11,16 @@ from jaxtyping import Array, Float
 
 from .._check import is_traced, refuse
 from .._results import Estimate
-from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
-from ..attention.kernel import power_limit
+from ..attention import AbstractAttention, AbstractElementwise
 from ..numerics.arrays import as_arrays
 from ..numerics.panels import panels
 from ..numerics.qmc import mean_estimate
 from ..numerics.quadrature import AbstractRule, estimate_from
-from ..tasks import AbstractSelected, AbstractTask
-from .engines import AbstractEngine, Correlations
+from ..tasks import AbstractTask
+from .engines import AbstractEngine
 from .engines.base import SHARPEST, HeadRange, head_range
 from .engines.planted import weight_moments
-from .overlaps import Overlaps
+from .overlaps import Overlaps, check_overlaps
 from .plan import (
     ORDERS,
     check_problem,
@@ -34,9 +33,6 @@ from .plan import (
 )
 
 _CAUTION = 6.0  # towards what the last length of an extrapolation adds: a series in 1/length is only asymptotic
-# Where all scores are negative: the chance of it below which it is left out, and the drop of `log φ` between two scores
-# by which an exponential tail is known.
-_NEGLIGIBLE, _FAR_BELOW, _STEEP = 1e-15, (50.0, 100.0), 20.0
 _ANY_SCALE = 1e3  # of scores, where overlaps are traced by jit or vmap and cannot be looked at
 _LEAST_NOISE = 1e-9  # of scores that are not those of an aligned `k`, or are differentiated
 _MODERATE_SLOPE = 8.0  # of scores on a selected task, or of several heads or features, likewise
@@ -78,7 +74,7 @@ def population_risk(
     """
     check_problem(task, attention)
     check_problem(task, attention, known=steepest(task, attention, aligned=False) < math.inf)
-    _check_overlaps(task, attention, overlaps)
+    check_overlaps(task, attention, overlaps)
     if not is_exact(task, attention) and has_exact_heads(task, attention):
         found = _heads_risk(task, attention, overlaps)
         if found is not None:
@@ -186,52 +182,6 @@ def compiled_profile(
 ) -> Any:
     """`A` and `B` at `k = m_kk k*`."""
     return engine.profile(task, attention, m_kk)
-
-
-def profiles_at_infinity(
-    task: AbstractTask, attention: AbstractAttention, sign: float
-) -> tuple[Correlations, Correlations] | None:
-    """`A` and `B` of a kernel on a selected task as `k = m_kk k*` grows without bound, by panels of two orders.
-
-    Where scores are stretched without bound a kernel that grows like a power becomes that power, and an exponential one
-    selects the largest score, which is that of the relevant token where the selection is hard. So does a kernel that
-    falls exponentially below zero where all scores are negative. `None` for any other.
-    """
-    if not isinstance(task, AbstractSelected) or not isinstance(attention, AbstractKernel):
-        return None
-    if attention.knows_length:
-        return None
-    all_negative = float(task.length.powers(np.log(np.array(0.5)), 0, drop=0))
-    finds_relevant = math.isinf(task.strength) and sign > 0
-    if attention.exponential and finds_relevant:
-        # A constant is negligible unless all scores are negative.
-        found = 1.0 - all_negative if attention.constant > 0 else 1.0
-        return Correlations(found, found), Correlations(found, found)
-    power = None if attention.exponential else power_limit(attention)
-    if power is None:
-        return None
-    selected = 0.0
-    # Tails of a power on both sides, or weights of zero, are in the limit already.
-    if math.isinf(power.log_ratio) and attention.constant == 0 and all_negative > _NEGLIGIBLE:
-        near, far = (float(attention.log_phi(jnp.asarray(-size))) for size in _FAR_BELOW)
-        if not math.isinf(near):
-            if not (finds_relevant and far < near - _STEEP):
-                return None
-            selected = all_negative
-    coarse, fine = (
-        compiled_profile(*as_arrays((plan(task, power, 1.0, order=order), task, power, sign)))
-        for order in ORDERS
-    )
-    return jax.tree.map(lambda each: each + selected, (coarse, fine))
-
-
-def _check_overlaps(task: AbstractTask, attention: AbstractAttention, overlaps: Any) -> None:
-    if not isinstance(overlaps, Overlaps):
-        raise refuse("overlaps", type(overlaps).__name__, "of type Overlaps")
-    shape, needed = np.shape(overlaps.M), (attention.keys + 1, task.features + 1)
-    if shape != needed:
-        allowed = f"{needed[0]}×{needed[1]} for this attention on this task"
-        raise refuse("M", f"(of shape {shape})", allowed)
 
 
 def is_aligned(overlaps: Overlaps) -> bool:

@@ -1,9 +1,9 @@
 """Least risks without a compiled search, for an attention that is seen for the first time.
 
-To compile the search of `search.py` for a new attention takes seconds, a risk of an analytic one milliseconds. Here the
-same integrals are sums of NumPy: a coarse rule for the search, and at the minimum the two rules of `search.py`, whose
-difference is the error. What that does not settle is left to `population_minima`: kinks of a kernel, flat valleys, and
-errors above `1e-7` of a minimum or `1e-6` of a limit.
+To compile the search of `minimum.py` for a new attention takes seconds, a risk of an analytic one milliseconds. Here
+the same integrals are sums of NumPy: a coarse rule for the search, and at the minimum the two rules of `minimum.py`,
+whose difference is the error. What that does not settle is left to `population_minima`: kinks of a kernel, flat
+valleys, and errors above `1e-7` of a minimum or `1e-6` of a limit.
 """
 
 import math
@@ -18,8 +18,9 @@ from .._check import LARGEST
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.quadrature import estimate_from
-from ..tasks import AbstractPlanted, AbstractTask
+from ..tasks import AbstractTask
 from .bias import (
+    explained,
     homogeneous_minimum,
     power_minimum,
     shift_to_power,
@@ -27,14 +28,16 @@ from .bias import (
     threshold_angles,
     two_sided_power,
 )
-from .engines import AbstractEngine, Correlations, each_length
+from .bias_search import FLAT
+from .engines import AbstractEngine, Correlations
 from .engines.base import Range
+from .engines.per_length import each_length
 from .functions import in_numpy
-from .minimisers import Minimum, softmax_minimum
-from .minimum import at_one_length, population_minima
+from .limits import EXTRAPOLATED, extrapolated
+from .minimisers import Minimum, at_one_length, softmax_minimum
+from .minimum import VANISHING, Search, population_minima
 from .overlaps import Overlaps, aligned
 from .plan import SEARCH_FINENESS, WIDENED, find_method, is_exact, light_plan
-from .search import EXTRAPOLATED, FLAT, VANISHING, Search, explained
 
 ACCURACY, _LIMIT_ACCURACY = 1e-7, 1e-6  # of a risk that is attained, and of a limit
 _COARSE = 0.5  # fineness of the rule of a search: right to 10^-4 or so, which places a minimum well enough
@@ -108,6 +111,8 @@ class _Sums:
         self.task, self.attention = task, attention
         self.functions = None if attention.knows_length else in_numpy(attention)
         self.at_lengths: dict[float, list[Any]] = {}  # of one that knows the length, by its bias
+        method = find_method(task, attention)
+        self.light_beyond = method is not None and method.light_beyond
         self.search = Search(task, attention, 0)
         self.plan_stage()
 
@@ -240,7 +245,7 @@ def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
 def _searched_beyond(sums: _Sums, longest: float, limit: Minimum | None) -> Minimum | None:
     """A scan of lengths of `k` beyond the `longest`, or the infimum if the sums do not serve those."""
     search, reach = sums.search, sums.search.plan.reach
-    if not (isinstance(sums.task, AbstractPlanted) and sums.problem.light):
+    if not (sums.problem.light and sums.light_beyond):
         return None
     search.sign, search.shorter = math.copysign(1.0, longest), reach
     engine: Any = sums.problem.engines[0]
@@ -288,7 +293,7 @@ def _limit(sums: _Sums) -> Minimum | None:
         tuple(sums.profile(engine, m_kk, bias) for engine in sums.problem.engines)
         for m_kk in signed
     ]
-    found = search.extrapolated(signed, bias, profiles)
+    found = extrapolated(search, signed, bias, profiles)
     return found if found.risk.error < _LIMIT_ACCURACY else None
 
 

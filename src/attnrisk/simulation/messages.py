@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..tasks import AbstractSamplable, AbstractSelected
+from ..tasks import AbstractSamplable
 from ..tasks.location import AbstractLocation
 from .data import Block
 
@@ -100,8 +100,8 @@ def advance(
     normalisation = alpha * location.precision[0, 0]
     pulls = responses - jnp.stack([normalisation, jnp.zeros(())])
     vectors = variances[:, None] * (sums.messages + pulls[:, None] * old.vectors)
-    is_selected = isinstance(task, AbstractSelected)
-    vectors = vectors + _along_key(old.vectors, vectors, responses, sums, is_selected)
+    centred = location.has_centred_scores
+    vectors = vectors + _along_key(old.vectors, vectors, responses, sums, centred)
     new = Messages(vectors, variances, tuple(variances * each for each in scores))
     damping = _damping(state, vectors - old.vectors, least_damping)
     kept = jax.tree.map(lambda a, b: damping * a + (1.0 - damping) * b, old, new)
@@ -159,12 +159,12 @@ def _along_key(
     new: Float[Array, "2 D"],
     responses: Float[Array, "2"],
     sums: Sums,
-    is_selected: bool,
+    has_centred_scores: bool,
 ) -> Float[Array, "2 D"]:
     """What to add to the estimates, so that along `k̂` their steps are those of the precision met there.
 
-    That is one plus the mean square of the scores along `k̂`, in place of `1 + q̂`. Of a planted task, whose scores of
-    `k` have a mean, only `v̂` is treated so.
+    That is one plus the mean square of the scores along `k̂`, in place of `1 + q̂`. Where scores of `k` have a mean, as
+    on a planted task, only `v̂` is treated so.
     """
     square = jnp.sum(old[0] ** 2)
     known = (square > 0) & (sums.signals[1] > 0)
@@ -174,7 +174,7 @@ def _along_key(
     signal = jnp.where(known, sums.signals[1], 1.0)
     met = met.at[1].set(responses[1] * sums.leverage[1] / signal * old.shape[1] / square)
     gains = (1.0 + responses) / (1.0 + met)
-    if not is_selected:
+    if not has_centred_scores:
         gains = gains.at[0].set(1.0)
     along = (new - old) @ old[0] / square
     return jnp.where(known, gains - 1.0, 0.0)[:, None] * along[:, None] * old[0]

@@ -1,15 +1,18 @@
 """Retrieval tasks: distributions of the relevant token, of the sequence length and of the label noise."""
 
 from .features import FeatureSLR
-from .lengths import LengthLaw, fixed, parse_lengths, uniform
+from .parse import parse_features, parse_lengths
 from .selected import AbstractSelected, AbstractWeighted, MaxSLR, WeightedSLR
-from .shifts import ShiftMixture, flipped, gaussian, one_of, parse_features
+from .shifts import ShiftMixture, flipped, gaussian, one_of
 from .slr import (
     AbstractNeedle,
     AbstractPlanted,
     AbstractSamplable,
     AbstractTask,
+    LengthLaw,
     SpikedSLR,
+    fixed,
+    uniform,
 )
 
 # Those that words can ask for.

@@ -8,10 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import of_type, real
-from .lengths import LengthLaw
 from .location import AbstractLocation, MixtureLocation
 from .shifts import ShiftMixture
-from .slr import AbstractNeedle
+from .slr import AbstractNeedle, LengthLaw
 
 
 class FeatureSLR(AbstractNeedle):

@@ -6,7 +6,7 @@ are, up to a factor, the posterior of the location.
 """
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -36,7 +36,12 @@ class Posterior(NamedTuple):
 
 
 class AbstractLocation(eqx.Module):
-    """The location of a task whose teacher fields have a given variance `U` (one row per feature)."""
+    """The location of a task whose teacher fields have a given variance `U` (one row per feature).
+
+    `has_centred_scores`: the mean of `∂ log Z/∂ω` over sequences is zero.
+    """
+
+    has_centred_scores: ClassVar[bool] = False
 
     @abstractmethod
     def weigh(self, means: Float[Array, "F L"], mask: Mask = None) -> Weights:
@@ -147,6 +152,7 @@ class MixtureLocation(AbstractLocation):
 class SelectedLocation(AbstractLocation):
     """The location is the argmax of `sharpness·χ* + Gumbel`, of fields along one direction: `Σ_ε G_ε/L = 1`."""
 
+    has_centred_scores: ClassVar[bool] = True
     slope: Float[Array, ""]
     table: NoiseTable
 

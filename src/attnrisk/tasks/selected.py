@@ -12,9 +12,8 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.special import ndtri
 
 from .._check import function, real
-from .lengths import LengthLaw
 from .location import AbstractLocation, SelectedLocation
-from .slr import AbstractSamplable, AbstractTask
+from .slr import AbstractSamplable, AbstractTask, LengthLaw
 
 
 class AbstractSelected(AbstractSamplable):

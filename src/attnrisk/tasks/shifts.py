@@ -210,30 +210,3 @@ SHIFT_LAWS: dict[str, Callable[[list[float]], ShiftMixture]] = {
     "one-of": one_of,
     "gaussian": gaussian,
 }
-
-
-def parse_features(text: str) -> ShiftMixture:
-    """Read the distribution of the shift from text, as the option `--features` does.
-
-    Args:
-        text: `flipped:9`, `one-of:9,6,4` or `gaussian:9,5,2`.
-
-    Returns:
-        The distribution, a `ShiftMixture`.
-
-    Examples:
-        >>> ar.parse_features("one-of:9,4").features
-        2
-    """
-    allowed = "like flipped:9, one-of:9,6,4 or gaussian:9,5,2"
-    name, _, listed = str(text).partition(":")
-    try:
-        given = [float(each) for each in listed.split(",")]
-    except ValueError:
-        raise refuse("features", repr(text), allowed) from None
-    if name not in SHIFT_LAWS or (name == "flipped" and len(given) != 1):
-        raise refuse("features", repr(text), allowed)
-    allowed = f"{name} of numbers from 0 to {LARGEST_NU:g}, at most {MOST_FEATURES} of them"
-    if len(given) > MOST_FEATURES or not all(0 <= each <= LARGEST_NU for each in given):
-        raise refuse("features", repr(text), allowed)
-    return SHIFT_LAWS[name](given)

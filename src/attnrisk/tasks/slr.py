@@ -1,4 +1,4 @@
-"""Single-location regression: the kinds of task, and the spiked one (section 1 of docs/theory.md).
+"""Single-location regression: the law of the length, the kinds of task, and the spiked one (section 1 of the theory).
 
 The label depends on one hidden token. A task belongs to one of three kinds, planted, selected or weighted, and its kind
 decides which exact method applies; everything else about it is data.
@@ -14,11 +14,144 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._check import is_traced, real, refuse
+from .._check import Refusal, is_traced, real, refuse, shown
 from .._results import AbstractValue
-from .lengths import LengthLaw
 from .location import AbstractLocation, PlantedLocation
 from .shifts import ShiftMixture
+
+LONGEST, MOST_LENGTHS = 10**12, 10**6
+_BLOCK = 512  # lengths summed at a time, so that a law over 10^6 lengths needs little memory
+
+
+class LengthLaw(AbstractValue):
+    """Distribution of the number of tokens in a sequence, with finite support.
+
+    Tasks accept it as `length`, or an integer for a fixed length.
+
+    Args:
+        lengths: An integer, a list of `n` distinct integers, or another `LengthLaw`.
+        probabilities: A list of `n` probabilities; may be left out for a single length.
+
+    Examples:
+        >>> law = ar.LengthLaw([1, 8], [0.25, 0.75])
+        >>> print(law, law.mean())
+        1:0.25,8:0.75 6.25
+    """
+
+    lengths: Any
+    probabilities: Any
+
+    def __init__(self, lengths: Any, probabilities: Any = None):
+        if isinstance(lengths, LengthLaw) and probabilities is None:
+            self.lengths, self.probabilities = lengths.lengths, lengths.probabilities
+            return
+        allowed = f"made of whole numbers from 1 to {LONGEST:g}"
+        try:
+            sizes = np.atleast_1d(lengths).astype(float)
+            weights = np.atleast_1d(1.0 if probabilities is None else probabilities).astype(float)
+        except OverflowError:  # a whole number of hundreds of digits
+            raise refuse("length", "[beyond 1e308]", allowed) from None
+        except (TypeError, ValueError):
+            raise refuse("length", repr((lengths, probabilities)), allowed) from None
+        if sizes.size == 0 or sizes.ndim > 1 or sizes.shape != weights.shape:
+            given = f"{sizes.size} lengths, {weights.size} probabilities"
+            raise refuse("length", given, "a non-empty list of lengths, each with a probability")
+        more = ", …" * (sizes.size > 4)
+        few, chances = (", ".join(f"{x:g}" for x in each[:4]) + more for each in (sizes, weights))
+        if not np.all((sizes == np.floor(sizes)) & (sizes >= 1) & (sizes <= LONGEST)):
+            raise refuse("length", f"[{few}]", allowed)
+        if len(np.unique(sizes)) < len(sizes):
+            raise refuse("length", f"[{few}]", "a list without repetition")
+        if not np.all(weights >= 0) or not abs(weights.sum() - 1) <= 1e-9:
+            given = f"[{chances}] (sum {weights.sum():g})"
+            raise refuse("length probabilities", given, "numbers ≥ 0 of sum one")
+        order = np.argsort(sizes)
+        self.lengths, self.probabilities = sizes[order].astype(np.int64), weights[order]
+
+    def __str__(self) -> str:
+        if len(self.lengths) == 1:
+            return str(self.lengths[0])
+        if np.ptp(self.probabilities) < 1e-12 and np.all(np.diff(self.lengths) == 1):
+            return f"{self.lengths[0]}-{self.lengths[-1]}"
+        pairs = zip(self.lengths, self.probabilities, strict=True)
+        return ",".join(f"{length}:{probability:g}" for length, probability in pairs)
+
+    def __repr__(self) -> str:
+        return f"LengthLaw({self})"
+
+    @property
+    def longest(self) -> Any:
+        """The largest length."""
+        return self.lengths[-1]
+
+    def mean(self, values: Any = None) -> Any:
+        """`E[values(L)]` for an array with one value per length; `E[L]` without an argument."""
+        return (self.probabilities * (self.lengths if values is None else values)).sum()
+
+    def powers(self, log_base: Float[Any, "*batch"], order: int, drop: int) -> Float[Any, "*batch"]:
+        """`E[(L−drop)!/(L−drop−order)! · base^(L−drop−order)]`, a derivative of the generating function.
+
+        What `L − drop` equal tokens contribute when `order` of them are singled out; zero where there
+        are not that many.
+        """
+        xp, base = log_base.__array_namespace__(), log_base[..., None]
+        count = xp.asarray(self.lengths, float) - drop
+        ways = xp.asarray(self.probabilities, float) * xp.where(count >= order, 1.0, 0.0)
+        for others in range(order):
+            ways = ways * xp.maximum(count - others, 0.0)
+        exponent = xp.maximum(count - order, 0.0)
+        if count.size <= _BLOCK:
+            return xp.sum(ways * xp.exp(exponent * base), -1)
+        blocks = [
+            jnp.pad(each, (0, -count.size % _BLOCK)).reshape(-1, _BLOCK)
+            for each in (ways, exponent)
+        ]
+        return jax.lax.scan(
+            lambda total, block: (total + jnp.sum(block[0] * jnp.exp(block[1] * base), -1), None),
+            jnp.zeros_like(log_base),
+            blocks,
+        )[0]
+
+
+def fixed(length: int) -> LengthLaw:
+    """Fixed sequence length.
+
+    Args:
+        length: Number of tokens, at least 1.
+
+    Returns:
+        The distribution, a `LengthLaw`.
+
+    Examples:
+        >>> ar.fixed(10)
+        LengthLaw(10)
+    """
+    return LengthLaw(length)
+
+
+def uniform(shortest: int, longest: int) -> LengthLaw:
+    """Uniform distribution of the sequence length.
+
+    Args:
+        shortest: Smallest length, included.
+        longest: Largest length, included.
+
+    Returns:
+        The distribution, a `LengthLaw`.
+
+    Examples:
+        >>> ar.uniform(1, 3).mean()
+        np.float64(2.0)
+    """
+    allowed = f"a range of 1 to {MOST_LENGTHS:g} lengths, the shortest first"
+    try:
+        first, last = real("shortest", shortest), real("longest", longest)
+    except Refusal:
+        first, last = 1.0, 0.0
+    if not first <= last < first + MOST_LENGTHS:
+        raise refuse("length", f"{shown(shortest)}-{shown(longest)}", allowed)
+    lengths = np.arange(first, last + 1)
+    return LengthLaw(lengths, np.full(lengths.size, 1 / lengths.size))
 
 
 class AbstractTask(AbstractValue):
@@ -88,7 +221,6 @@ class AbstractTask(AbstractValue):
         """How many locations, from the first on, an average over such sequences has to visit."""
         return 1
 
-    @abstractmethod
     def visit(
         self,
         correlation: Float[Array, "H F"],
@@ -101,6 +233,16 @@ class AbstractTask(AbstractValue):
         Its mean given the student's fields is enough: these are a factor of `Q` times `normals`, with the given
         correlation to the teacher's, plus the part of the shift.
         """
+        known = correlation.T @ correlation
+        location = self.location_given(jnp.eye(len(known)) - known)
+        first = jnp.eye(normals.shape[-1])[0]
+        weights = location.weigh(correlation.T @ normals + jnp.outer(known @ shift, first))
+        return jnp.ones(1), location.score(weights, first)[None]
+
+    def location_given(self, unknown_variance: Any) -> AbstractLocation:
+        """Distribution of the location given teacher fields with Gaussian noise of this variance (spread 1)."""
+        allowed = "one whose location has a known law given noisy fields: planted (spiked) or selected (max)"
+        raise refuse("task", self.name, allowed)
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
@@ -117,24 +259,6 @@ class AbstractSamplable(AbstractTask):
     @abstractmethod
     def key_information(self, alpha: Any) -> Any:
         """More than `q̂_k` of section 7 can be with `α` samples per dimension."""
-
-    def visit(
-        self,
-        correlation: Float[Array, "H F"],
-        normals: Float[Array, "H L"],
-        shift: Float[Array, " F"],
-        teacher: Float[Array, " T"],
-    ) -> tuple[Float[Array, " e"], Float[Array, "e F L"]]:
-        known = correlation.T @ correlation
-        location = self.location_given(jnp.eye(len(known)) - known)
-        first = jnp.eye(normals.shape[-1])[0]
-        weights = location.weigh(correlation.T @ normals + jnp.outer(known @ shift, first))
-        return jnp.ones(1), location.score(weights, first)[None]
-
-    def location_given(self, unknown_variance: Any) -> AbstractLocation:
-        """Distribution of the location given teacher fields with Gaussian noise of this variance (spread 1)."""
-        allowed = "one whose location has a known law given noisy fields: planted (spiked) or selected (max)"
-        raise refuse("task", self.name, allowed)
 
     @abstractmethod
     def location_noise(

@@ -15,6 +15,8 @@ from ..overlaps import Overlaps, aligned
 # A selected task tabulates fields for scores that change by up to this much per unit of field: at any overlaps, and
 # for a kernel at aligned ones, which beyond it is integrated without a table. All else is extrapolated.
 SHARPEST, STEEPEST = 16.0, 32.0
+# Some of the biases that a search tries, relative to the widest score: a transform has nodes for all of them.
+SEARCHED_BIASES = np.array([-8.0, -4.0, -2.0, -1.0, 0.0, 1.0])
 _SHARED_SCALE = 1.2  # step between deviations that plans for heads are made for
 
 
@@ -55,6 +57,11 @@ class Range(NamedTuple):
     slope: float
     least_noise: float = 0.0
     kinks: tuple[float, ...] = (0.0,)
+
+    def stretched(self, factor: float) -> "Range":
+        """That of scores that are multiplied by a factor."""
+        scale, noise, slope, least_noise = (factor * each for each in self[:4])
+        return Range(scale, noise, slope, least_noise, self.kinks)
 
 
 class HeadRange(NamedTuple):

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from ...attention import AbstractAttention, AbstractKernel
 from ...numerics.clusters import Clusters, clusters
 from ...numerics.linalg import cholesky, solve_lower
-from ...numerics.quadrature import LARGEST_LOG, Trapezoid, log_complement, trapezoid
+from ...numerics.quadrature import Trapezoid, log_complement, transforms_at, trapezoid
 from ...tasks import AbstractNeedle
 from ..overlaps import Overlaps
 from .base import AbstractEngine, Correlations, HeadRange
@@ -94,20 +94,6 @@ def given_scores(laws: TokenLaws, keys: Array, at: Array) -> GivenScores:
     )
 
 
-def transforms(log_strength: Any, u: Any, share: Any = 1.0) -> tuple[Array, Array, Array]:
-    """`1 − e^{-w}`, `s w e^{-w}` and `(s w)² e^{-w}` of `w = e^{log_strength − u}` and the share `s` in a numerator."""
-    w = jnp.exp(jnp.minimum(log_strength - u, LARGEST_LOG))
-    lost, own = -jnp.expm1(-w), share * w
-    first = own * (1.0 - lost)
-    return lost, first, own * first
-
-
-def _kernel_transforms(kernel: Any, scores: Float[Array, " n"], u: Any) -> tuple[Array, ...]:
-    """The same of a kernel at each score, for each `u`."""
-    share = jnp.broadcast_to(kernel.share(scores), scores.shape)
-    return transforms(kernel.log_phi(scores)[:, None], u, share[:, None])
-
-
 class OneTransform(NamedTuple):
     """What one token contributes to a single transform, for each `u`: `E[1 − e^{-w}]`, `E[(1 − e^{-w}) z*]`,
     `E[w e^{-w} z]`, `E[w e^{-w} z z*]`, `E[w² e^{-w} z²]`."""
@@ -125,7 +111,7 @@ def one_transform(
     mass: Float[Array, " n"],
     given: GivenScores,
 ) -> OneTransform:
-    """From nodes `g` of the scores of a token and what `transforms` gives at each."""
+    """From nodes `g` of the scores of a token and what `transforms_at` gives at each."""
     value, label = given.value + g @ given.slope, g @ given.label_slope
     square, product = value**2 + given.variance, value * label + given.covariance
     lost, first, second = transformed
@@ -187,7 +173,7 @@ class NeedleHeads(AbstractEngine):
             at_kinks = self.clusters if self.vanishes else None
             longest = task.length.longest
             ends = transform_ends(kernel, biases[head], laws, head, self.rule, longest, at_kinks)
-            return jax.lax.stop_gradient(self.rule.between(*ends, kernel.constant))
+            return self.rule.between(*ends, kernel.constant)
 
         def alone(head: Array) -> Correlations:
             u, du = nodes(head)
@@ -196,7 +182,7 @@ class NeedleHeads(AbstractEngine):
                 given = given_scores(laws, head[None], at)
                 mean, deviation = biases[head] + given.mean[0], given.factor[0, 0]
                 x, mass = self.clusters.around(_kinks(kernel, mean, deviation))
-                transformed = _kernel_transforms(kernel, mean + deviation * x, u)
+                transformed = transforms_at(kernel, (mean + deviation * x)[:, None], u)
                 return one_transform(transformed, x[:, None], mass, given)
 
             found = jax.vmap(token)(tokens)
@@ -306,12 +292,12 @@ def _pair_transform(
         """`E[(1 − e^{-w'}) y^k]` and `E[w' e^{-w'} y^k]` over the second variable `y`."""
         here = other_mean + factor[1, 0] * g
         y, own = clusters.around(_kinks(kernel, here, factor[1, 1]))
-        lost, first, _ = _kernel_transforms(kernel, here + factor[1, 1] * y, other_u)
+        lost, first, _ = transforms_at(kernel, (here + factor[1, 1] * y)[:, None], other_u)
         moments = jnp.stack([own, own * y, own * y**2])
         return moments[:2] @ lost, moments @ first
 
     other_lost, other_first = jax.lax.map(inner, x, batch_size=8)
-    lost, first, _ = _kernel_transforms(kernel, mean + factor[0, 0] * x, u)
+    lost, first, _ = transforms_at(kernel, (mean + factor[0, 0] * x)[:, None], u)
     kept, value = 1.0 - lost, given.value + given.slope[0] * x
     slope = given.slope[1]
     # E[z e^{-w'}] and E[z w' e^{-w'}], E[z² w' e^{-w'}] given the first variable.
@@ -347,7 +333,7 @@ def needle_heads(
     widened: float,
 ) -> NeedleHeads:
     """Equal steps, which shrink towards the kinks of a kernel."""
-    kernel: Any = attention.one_head
+    kernel: Any = attention.one_head.with_bias(0.0)
     fineness = fineness if kernel.analytic else min(fineness, _FINEST_AT_KINKS)
     deviation, shift, low, high = within.shared_deviation, *within[1:4]
     lengths = float(task.length.lengths[0]), float(task.length.longest)

@@ -1,7 +1,7 @@
 """Bayes-softmax on needle tasks: one transform of a token's strength `Σ_h e^{χ_h + b_h}` (section 10)."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...attention import BayesSoftmax
-from ...numerics.quadrature import Trapezoid, log_complement, trapezoid
+from ...attention import BayesSoftmax, Softmax
+from ...numerics.quadrature import Trapezoid, log_complement, transforms_at, trapezoid
 from ...tasks import AbstractNeedle
 from ..overlaps import Overlaps
 from .base import AbstractEngine, Correlations, HeadRange
@@ -24,10 +24,10 @@ from .heads import (
     reach_in_deviations,
     token_laws,
     transform_ends,
-    transforms,
 )
 
 MOST_JOINT_HEADS = 3  # whose grid has a dimension for each
+_SOFTMAX = Softmax()  # of the logarithm of a token's strength
 _CHUNK = 4096  # nodes of a token's scores that are held in memory for all transform nodes
 
 
@@ -49,7 +49,7 @@ class NeedleBayesSoftmax(AbstractEngine):
         attention = attention.given_norms(jnp.diagonal(overlaps.Q)[:-1])
         laws, keys = token_laws(task, overlaps), jnp.arange(attention.keys)
         biases, tokens = jnp.asarray(attention.bias), jnp.arange(len(laws.mean))
-        u, du = jax.lax.stop_gradient(self._nodes(laws, biases, task))
+        u, du = self._nodes(laws, biases, task)
         integrate = self._product if self.independent else self._joint
 
         def token(at: Array) -> OneTransform:
@@ -66,7 +66,7 @@ class NeedleBayesSoftmax(AbstractEngine):
         heads = jnp.arange(len(biases))
         low, top = jax.vmap(
             lambda head: transform_ends(
-                _EXPONENTIAL, biases[head], laws, head, self.rule, task.length.longest
+                _SOFTMAX, biases[head], laws, head, self.rule, task.length.longest
             )
         )(heads)
         return self.rule.between(jnp.max(low), jnp.max(top) + jnp.log(len(biases)))
@@ -76,7 +76,7 @@ class NeedleBayesSoftmax(AbstractEngine):
         def chunk(nodes: tuple[Array, Array]) -> OneTransform:
             g, mass = nodes
             scores = biases + given.mean + g @ given.factor.T
-            transformed = transforms(jax.nn.logsumexp(scores, -1)[:, None], u)
+            transformed = transforms_at(_SOFTMAX, jax.nn.logsumexp(scores, -1)[:, None], u)
             return one_transform(transformed, g, mass, given)
 
         parts = jax.lax.map(chunk, (jnp.asarray(self.g), jnp.asarray(self.mass)))
@@ -88,7 +88,7 @@ class NeedleBayesSoftmax(AbstractEngine):
         deviations = jnp.diagonal(given.factor)
 
         def head(mean: Array, deviation: Array) -> tuple[Array, Array, Array]:
-            lost, first, second = transforms((mean + deviation * x)[:, None], u)
+            lost, first, second = transforms_at(_SOFTMAX, (mean + deviation * x)[:, None], u)
             return mass @ lost, mass @ first, mass @ second
 
         losts, firsts, seconds = jax.vmap(head)(biases + given.mean, deviations)
@@ -100,22 +100,6 @@ class NeedleBayesSoftmax(AbstractEngine):
             first, kept = first * own[0] + kept * own[1], kept * own[0]
         zero = jnp.zeros_like(u)
         return OneTransform(lost, zero, zero, first * given.covariance, second * given.variance)
-
-
-class _Exponential(NamedTuple):
-    """The strength of a token as a kernel of its logarithm."""
-
-    features: tuple[float, ...] = ()
-    constant: float = 0.0
-
-    def log_phi(self, argument: Array) -> Array:
-        return argument
-
-    def share(self, argument: Array) -> float:
-        return 1.0
-
-
-_EXPONENTIAL = _Exponential()
 
 
 def _score_nodes(
@@ -145,7 +129,7 @@ def needle_bayes_softmax(
     # A sum over heads lies up to log H above the largest, and no head is needed to reach as low as the lowest.
     tokens = [(math.log(attention.keys) + within.shift, deviation)]
     tokens += [(-within.shift, deviation), (-within.shift * (lengths[0] == 1), deviation)]
-    rule = trapezoid(deviation, lengths, fineness, widened, _EXPONENTIAL, tokens)
+    rule = trapezoid(deviation, lengths, fineness, widened, _SOFTMAX, tokens)
     near = np.abs(rule.x) <= widened * reach_in_deviations(fineness, lengths[1]) * (1.0 + 1e-9)
     rule = eqx.tree_at(lambda at: (at.x, at.mass), rule, (rule.x[near], rule.mass[near]))
     g, mass = _score_nodes(rule.x, rule.mass, 1 if within.independent else attention.keys)

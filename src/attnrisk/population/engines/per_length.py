@@ -1,6 +1,6 @@
 """Attentions that know the length: an engine for each length, averaged over its law."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -31,37 +31,35 @@ class PerLength(AbstractEngine):
     def correlations(
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
-        return _mean(
-            (chance, engine.correlations(alone, own, overlaps.stretched(jnp.asarray(stretch))))
-            for engine, (chance, alone, own, stretch) in zip(
-                self.engines, each_length(task, attention), strict=True
-            )
-        )
+        def at(engine: Any, alone: Any, own: Any, stretch: Any) -> Correlations:
+            return engine.correlations(alone, own, overlaps.stretched(jnp.asarray(stretch)))
+
+        return self._mean(at, task, attention)
 
     def by_head(
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
         """Of each head and each pair, where the engines have them."""
-        return _mean(
-            (chance, engine.by_head(alone, own, overlaps.stretched(jnp.asarray(stretch))))
-            for engine, (chance, alone, own, stretch) in zip(
-                self.engines, each_length(task, attention), strict=True
-            )
-        )
+
+        def at(engine: Any, alone: Any, own: Any, stretch: Any) -> Correlations:
+            return engine.by_head(alone, own, overlaps.stretched(jnp.asarray(stretch)))
+
+        return self._mean(at, task, attention)
 
     def profile(self, task: AbstractTask, attention: AbstractAttention, m_kk: Any) -> Correlations:
-        return _mean(
-            (chance, engine.profile(alone, own, stretch * m_kk))
-            for engine, (chance, alone, own, stretch) in zip(
-                self.engines, each_length(task, attention), strict=True
-            )
-        )
+        def at(engine: Any, alone: Any, own: Any, stretch: Any) -> Correlations:
+            return engine.profile(alone, own, stretch * m_kk)
 
+        return self._mean(at, task, attention)
 
-def _mean(parts: Iterator[tuple[Any, Correlations]]) -> Correlations:
-    chances, found = zip(*parts, strict=True)
-    labels, powers = zip(*found, strict=True)
-    return Correlations(
-        sum(chance * each for chance, each in zip(chances, labels, strict=True)),
-        sum(chance * each for chance, each in zip(chances, powers, strict=True)),
-    )
+    def _mean(
+        self, at: Callable[..., Correlations], task: AbstractTask, attention: AbstractAttention
+    ) -> Correlations:
+        label: Any = 0.0
+        power: Any = 0.0
+        for engine, (chance, *known) in zip(
+            self.engines, each_length(task, attention), strict=True
+        ):
+            found = at(engine, *known)
+            label, power = label + chance * found.label, power + chance * found.power
+        return Correlations(label, power)

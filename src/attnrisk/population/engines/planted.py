@@ -1,29 +1,25 @@
 """Planted tasks: exact correlations from one-token integrals (sections 4.1 to 4.3)."""
 
+from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from ...attention import AbstractElementwise, AbstractKernel
 from ...numerics.linalg import root
 from ...numerics.panels import panels
 from ...numerics.quadrature import (
-    NARROWEST,
     AbstractRule,
-    constant,
+    integrate_token,
     log_complement,
     moments_by_parts,
-    one_token,
     trapezoid,
 )
 from ...tasks import AbstractPlanted
 from ..conditionals import given_score
-from ..functions import in_numpy
 from ..overlaps import Overlaps
-from .base import AbstractEngine, Correlations, Range
+from .base import SEARCHED_BIASES, AbstractEngine, Correlations, Range
 
 PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
 
@@ -38,22 +34,20 @@ class PlantedKernel(AbstractEngine):
     ) -> Correlations:
         bias, deviation = attention.bias, root(overlaps.q_kk)
         tokens = (bias + overlaps.m_kk * task.shift, task.spread * deviation), (bias, deviation)
-        u, du = jax.lax.stop_gradient(
-            self.rule.for_transform(attention, tokens, task.length.longest)
+        u, du = self.rule.for_transform(attention, tokens, task.length.lengths[-1])
+        (lost, first, second), (other_lost, other_first, other_second) = (
+            moments_by_parts(partial(integrate_token, attention), 2, mean, deviation, u, self.rule)
+            for mean, deviation in tokens
         )
-        relevant, other = (one_token(attention, m, d, u, self.rule, degree=2) for m, d in tokens)
         here, there = given_score(overlaps, task.shift, task.spread), given_score(overlaps)
-        kept, value = 1.0 - relevant.lost[0], there.expect_value(other.first)
-        log_kept = log_complement(other.lost[0])
+        kept, value = 1.0 - lost[0], there.expect_value(other_first)
+        log_kept = log_complement(other_lost[0])
         alone, beside, between = (task.length.powers(log_kept, k, drop=1) for k in range(3))
-        label = (
-            here.expect_product(relevant.first) * alone
-            - here.label_slope * relevant.lost[1] * value * beside
-        )
+        label = here.expect_product(first) * alone - here.label_slope * lost[1] * value * beside
         power = (
-            here.expect_square(relevant.second) * alone
-            + there.expect_square(other.second) * kept * beside
-            + 2.0 * here.expect_value(relevant.first) * value * beside
+            here.expect_square(second) * alone
+            + there.expect_square(other_second) * kept * beside
+            + 2.0 * here.expect_value(first) * value * beside
             + value**2 * kept * between
         )
         return Correlations(jnp.sum(du * label), jnp.sum(du * power))
@@ -61,15 +55,15 @@ class PlantedKernel(AbstractEngine):
     def profile(self, task: AbstractPlanted, attention: AbstractKernel, m_kk: Any) -> Correlations:
         bias, scale = attention.bias, abs(m_kk)
         tokens = (bias + m_kk * task.shift, task.spread * scale), (bias, scale)
-        u, du = constant(self.rule.for_transform(attention, tokens, task.length.longest))
-        relevant, other = (one_token(attention, m, d, u, self.rule, degree=0) for m, d in tokens)
-        log_kept = log_complement(other.lost[0])
-        alone, beside = (task.length.powers(log_kept, k, drop=1) for k in range(2))
-        label = task.spread**2 * relevant.first[0] * alone
-        power = (
-            task.spread**2 * relevant.second[0] * alone
-            + other.second[0] * (1.0 - relevant.lost[0]) * beside
+        u, du = self.rule.for_transform(attention, tokens, task.length.lengths[-1])
+        ((lost,), (first,), (second,)), ((other_lost,), _, (other_second,)) = (
+            moments_by_parts(partial(integrate_token, attention), 0, mean, deviation, u, self.rule)
+            for mean, deviation in tokens
         )
+        log_kept = log_complement(other_lost)
+        alone, beside = (task.length.powers(log_kept, k, drop=1) for k in range(2))
+        label = task.spread**2 * first * alone
+        power = task.spread**2 * second * alone + other_second * (1.0 - lost) * beside
         return Correlations((du * label).sum(), (du * power).sum())
 
 
@@ -125,8 +119,7 @@ def weight_moments(
         powers = jnp.stack([weights * x**k for k in range(degree + 1)])
         return powers @ weight, powers @ weight**2
 
-    wide = jnp.maximum(deviation, NARROWEST)
-    first, second = moments_by_parts(integrate, 2, mean + attention.bias, wide, rule)
+    first, second = moments_by_parts(integrate, 2, mean + attention.bias, deviation, rule)
     return first, second
 
 
@@ -143,11 +136,11 @@ def planted_kernel_light(
 ) -> PlantedKernel:
     """Equal steps; the transform has as many nodes as the longest range of `log φ` takes."""
     scale, shift = within.scale * max(1.0, float(task.spread)), within.scale * float(task.shift)
-    lengths = float(task.length.lengths[0]), float(task.length.longest)
-    kernel, rules = in_numpy(attention), []
-    for bias in light_biases(attention, scale + shift):
+    lengths, rules = (float(task.length.lengths[0]), float(task.length.lengths[-1])), []
+    biases = (scale + shift) * SEARCHED_BIASES if attention.free_bias else [attention.bias]
+    for bias in biases:
         tokens = [(bias + sign * shift, scale) for sign in (-1.0, 1.0)] + [(bias, scale)]
-        rules.append(trapezoid(scale, lengths, fineness, widened, kernel, tokens))
+        rules.append(trapezoid(scale, lengths, fineness, widened, attention, tokens))
     return PlantedKernel(max(rules, key=lambda rule: rule.nodes))
 
 
@@ -167,10 +160,3 @@ def planted_elementwise_light(
 ) -> PlantedElementwise:
     scale = within.scale * max(1.0, float(task.spread))
     return PlantedElementwise(trapezoid(scale, fineness=fineness, widened=widened))
-
-
-def light_biases(attention: AbstractKernel, scale: float) -> list[Any]:
-    """Biases for the widest of which the transform needs nodes: its own, or some of those that a search tries."""
-    if not attention.free_bias:
-        return [attention.bias]
-    return (scale * np.array([-8.0, -4.0, -2.0, -1.0, 0.0, 1.0])).tolist()

@@ -1,5 +1,6 @@
 """Selected tasks: exact correlations from one-token integrals below and at the largest field (sections 4.1 to 4.3)."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,10 +24,9 @@ from ...numerics.panels import (
 from ...numerics.quadrature import (
     LARGEST_LOG,
     AbstractRule,
-    constant,
     integrate_token,
     log_complement,
-    one_token,
+    moments_by_parts,
     transforms_at,
 )
 from ...tasks import AbstractSelected
@@ -60,9 +60,7 @@ class SelectedKernel(AbstractEngine):
         have beyond the field; by Stein's lemma each such correlation turns an expectation into its derivative in the
         mean."""
         token = attention.bias, root(overlaps.q_kk)
-        u, du = jax.lax.stop_gradient(
-            self.rule.for_transform(attention, [token], task.length.longest)
-        )
+        u, du = self.rule.for_transform(attention, [token], task.length.longest)
         variance = overlaps.q_kk - overlaps.m_kk**2
         at_first, at_lost, below_first, below_lost = _sums(
             attention,
@@ -88,7 +86,7 @@ class SelectedKernel(AbstractEngine):
     def profile(self, task: AbstractSelected, attention: AbstractKernel, m_kk: Any) -> Correlations:
         """At `k = m_kk k*` a score is a function of the field."""
         token = attention.bias, abs(m_kk)
-        u, du = constant(self.rule.for_transform(attention, [token], task.length.longest))
+        u, du = self.rule.for_transform(attention, [token], task.length.longest)
         table, arguments = self.table, attention.bias + m_kk * self.table.fields
         lost, first, second = transforms_at(attention, arguments[:, None], u)
 
@@ -121,9 +119,7 @@ class SharpSelectedKernel(AbstractEngine):
 
     def profile(self, task: AbstractSelected, attention: AbstractKernel, m_kk: Any) -> Correlations:
         token, edges = (attention.bias, jnp.abs(m_kk)), self.rule.edges
-        u, du = jax.lax.stop_gradient(
-            self.rule.for_transform(attention, [token], task.length.longest)
-        )
+        u, du = self.rule.for_transform(attention, [token], task.length.longest)
         reach = edges[-1] * jnp.abs(m_kk)
         ends = attention.bias - reach, attention.bias + reach
         crossing, width = crossing_of(attention.log_phi, *ends, u)
@@ -336,9 +332,10 @@ def _kernel_power(
     du: Float[Array, " u"],
 ) -> Array:
     """`E[(σ·z)²]`, in which the location plays no part."""
-    token = one_token(attention, attention.bias, root(overlaps.q_kk), u, rule, 2)
+    integrate, deviation = partial(integrate_token, attention), root(overlaps.q_kk)
+    lost, first, second = moments_by_parts(integrate, 2, attention.bias, deviation, u, rule)
     given = given_score(overlaps)
-    log_kept = log_complement(token.lost[0])
+    log_kept = log_complement(lost[0])
     one, two = (task.length.powers(log_kept, k, drop=0) for k in (1, 2))
-    square, value = given.expect_square(token.second), given.expect_value(token.first)
+    square, value = given.expect_square(second), given.expect_value(first)
     return jnp.sum(du * (square * one + value**2 * two))

@@ -8,9 +8,8 @@ from ...attention import AbstractElementwise, AbstractKernel
 from ...numerics.panels import bulk, composite, feature_edges, panels
 from ...numerics.quadrature import normal_density, trapezoid
 from ...tasks import AbstractSelected
-from ..functions import in_numpy
-from .base import SHARPEST, STEEPEST, AbstractEngine, Range
-from .planted import PINCH, light_biases
+from .base import SEARCHED_BIASES, SHARPEST, STEEPEST, AbstractEngine, Range
+from .planted import PINCH
 from .selected import SelectedElementwise, SelectedKernel, SharpSelectedKernel
 from .selection import light_selection, panel_selection, relevance
 
@@ -46,10 +45,10 @@ def selected_kernel_light(
     widened: float,
 ) -> SelectedKernel:
     lengths = float(task.length.lengths[0]), float(task.length.longest)
-    kernel = in_numpy(attention)
+    biases = within.scale * SEARCHED_BIASES if attention.free_bias else [attention.bias]
     rules = [
-        trapezoid(within.scale, lengths, fineness, widened, kernel, [(bias, within.scale)])
-        for bias in light_biases(attention, within.scale)
+        trapezoid(within.scale, lengths, fineness, widened, attention, [(bias, within.scale)])
+        for bias in biases
     ]
     rule = max(rules, key=lambda rule: rule.nodes)
     noise_rule = trapezoid(within.noise, fineness=fineness, widened=widened)

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...attention import AbstractAttention, Elementwise, General, Kernel
-from ...attention.formulas import AbstractPerLength
+from ...attention.base import AbstractPerLength
 from ...population.plan import is_exact
 from .family import kinks, recognise
 from .tasks import FIXED, VARIED, answer, has_tunable_bias, haystacks

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._check import Refusal, check_double_precision, real
+from ..._check import Refusal, real, refuse_single_precision
 from ...attention import (
     AbstractAttention,
     AbstractElementwise,
@@ -121,7 +121,8 @@ def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
     A function that has not been recognised after `limit` seconds is refused, and so is one that ends the program; what
     it prints goes to standard error.
     """
-    check_double_precision()
+    if not jax.config.read("jax_enable_x64"):
+        raise refuse_single_precision()
     limit = real("limit", limit, above=0.0, maximum=_LONGEST_LIMIT)
     if isinstance(given, str):
         return get_attention(given)
