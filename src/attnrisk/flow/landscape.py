@@ -103,6 +103,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
         'minimum'
     """
     check_problem(task, attention)
+    attention = attention.as_one_head()
     of_type("overlaps", overlaps, Overlaps, "of type Overlaps, such as aligned(1.0)")
     shape = attention.keys + 1, task.features + 1
     if np.shape(overlaps.M) != shape:
@@ -180,6 +181,7 @@ def mismatched_minimum(
         0.93 minimum False
     """
     check_problem(task, attention, one_head=True)
+    attention = attention.as_one_head()
     if best is not None:
         of_type("best", best, Minimum, "what population_minimum returns")
     problem = Problem(task, attention)
@@ -274,6 +276,7 @@ def basins(
         20
     """
     check_problem(task, attention, one_head=True)
+    attention = attention.as_one_head()
     starts = random_starts(key, runs, size)
     (least,) = uncompiled_minima([task], attention)
     problem = Problem(task, attention)

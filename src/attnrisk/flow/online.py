@@ -193,7 +193,7 @@ def _check(task: Any, attention: Any, start: Any) -> _Problem:
         raise refuse("start", f"(M of shape {np.shape(start.M)})", allowed)
     if np.size(task.length.lengths) > 1:
         raise refuse("length", str(task.length), "a single length for online SGD")
-    return _Problem(task, attention)
+    return _Problem(task, attention.as_one_head())
 
 
 def _draw(

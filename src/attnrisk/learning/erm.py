@@ -26,7 +26,7 @@ from ..population.plan import has_exact_heads, heads_engine, light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import Averages, map_step, probes
-from .newton import LONGEST_STEP, FixedPointSolution, Start, distinct, run_newton
+from .newton import LONGEST_STEP, SAME, FixedPointSolution, Start, distinct, run_newton
 from .samples import draw
 from .scope import (
     check_alpha,
@@ -46,7 +46,6 @@ LOG2_POINTS = 9
 _FEW = 2  # randomisations on which fixed points are located, before all are used
 LOG2_SLOPES = 10  # points of a randomisation, a power of two, on which derivatives are taken
 
-_SAME = 1e-3  # distance, relative and in all, of two fixed points that are one
 _FINENESS = 0.7  # of the rule for the test risk of several heads or features: right to 10^-5
 _VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
@@ -108,7 +107,8 @@ class Problem(Averages):
         cls, task: AbstractTask, attention: AbstractAttention, log2_points: int, seed: int
     ) -> "Problem":
         """With random points, if the equations cover the task and the attention has a minimum."""
-        task, attention = learnable(task, learner(attention)), attention
+        attention = learner(attention)
+        task = learnable(task, attention)
         log2_points, seed = whole("log2_points", log2_points, 1, 24), check_seed(seed)
         points = draw(task, attention.keys, log2_points, RANDOMISATIONS, seed)
         return cls.with_free_bias(task, attention, points)
@@ -186,7 +186,7 @@ class Problem(Averages):
             near = run_newton(part, alpha, ridge, start)
             if not near.result.converged:
                 starts.append(start)
-            elif not any(np.allclose(near.x, it.x, _SAME, _SAME) for it in starts):
+            elif not any(np.allclose(near.x, it.x, SAME, SAME) for it in starts):
                 starts.append(Start(start.name, near.x, True))
         return [run_newton(self, alpha, ridge, start) for start in starts]
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..tasks import AbstractSamplable, AbstractSelected
+from ..tasks import AbstractSamplable
 from ..tasks.location import AbstractLocation
 from .data import Block
 
@@ -100,7 +100,7 @@ def advance(
     normalisation = alpha * location.precision[0, 0]
     pulls = responses - jnp.stack([normalisation, jnp.zeros(())])
     vectors = variances[:, None] * (sums.messages + pulls[:, None] * old.vectors)
-    is_selected = isinstance(task, AbstractSelected)
+    is_selected = task.teacher_uniforms(1) > 0  # given the location, no field is Gaussian
     vectors = vectors + _along_key(old.vectors, vectors, responses, sums, is_selected)
     new = Messages(vectors, variances, tuple(variances * each for each in scores))
     damping = _damping(state, vectors - old.vectors, least_damping)
