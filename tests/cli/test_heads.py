@@ -9,6 +9,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk import learning
+from attnrisk.population.minimum import Minimum
 
 FLIPPED = ("--task", "features", "--features", "flipped:4")
 
@@ -128,6 +129,69 @@ def test_learned_heads_are_the_library(run, monkeypatch):
     assert "2 heads of softmax" in run("erm", *words).out
 
 
+@pytest.mark.optimised
+def test_compared_heads_are_those_of_population(run):
+    """The numbers of a law are in units of ν; one head of a catalogue attention has no free weights or biases."""
+    words = ("--task", "features", "--heads", "2", "--length", "2", "--json")
+    compared = _answer(
+        run("compare", "softmax", "bayes-softmax", "--features", "flipped:0.5", "--nu", "8", *words)
+    )["rows"]
+    assert [row["attention"] for row in compared] == ["softmax", "bayes-softmax"]
+    names = "softmax,bayes-softmax"
+    alone = _answer(run("population", "--features", "flipped:4", "--attention", names, *words))
+    for row in alone["rows"]:
+        (other,) = (each for each in compared if each["attention"] == row["attention"])
+        for name in ("risk", "error", "gap", "overlaps", "head_weights", "biases", "converged"):
+            assert other[name] == row[name], name
+        assert other["bayes_risk"] == alone["bayes_risk"]
+        assert (other["nu"], other["length"], other["heads"]) == (8.0, 2, 2)
+
+
+def test_heads_are_compared_as_they_are_and_with_free_biases(monkeypatch):
+    """Each search at each length, with a signal that grows; here without the searches."""
+    from attnrisk.studies.judge import compare as module
+
+    asked = []
+
+    def least(task, attention):
+        asked.append((str(task.length), float(task.strength) ** 2, attention.free_bias))
+        overlaps = ar.Overlaps(np.eye(3, 2), np.eye(3))
+        return Minimum(ar.Estimate(0.5, 1e-9), overlaps, attention, ar.Result.CONVERGED)
+
+    monkeypatch.setattr(module, "population_minimum", least)
+    found = ar.compare(
+        *("softplus", "softmax-1"),
+        lengths=(3, 10),
+        signal=2.0,
+        task="features",
+        features="flipped:0.5",
+        heads=2,
+    )
+    signals = {"3": np.log(3), "10": np.log(10)}
+    expected = [(length, bias) for length in signals for bias in (False, True)]
+    expected += [(length, True) for length in signals]  # softmax-1 has free biases as it is
+    assert [(length, bias) for length, _, bias in asked] == expected
+    for length, nu, _ in asked:
+        assert nu == pytest.approx(signals[length])
+    assert [each.plain.nu for each in found] == pytest.approx(2 * [2 * s for s in signals.values()])
+    assert float(found[0].plain.bayes) == pytest.approx(
+        float(ar.bayes_risk(ar.FeatureSLR(ar.flipped(np.log(3)), 3)))
+    )
+
+
+def test_data_needed_by_heads(run, monkeypatch):
+    asked = []
+
+    def needed_data(task, attention, risk, other):
+        asked.append((str(task.shift_law), attention.keys, other and other.keys))
+        return ar.Needs(None, ar.Estimate(0.1, 1e-9), "never", True)
+
+    monkeypatch.setattr(learning, "needed_data", needed_data)
+    words = ("needs", "softmax", "--attention", "softmax-1", *FLIPPED, "--heads", "2", "--json")
+    assert _answer(run(*words))["heads"] == 2
+    assert asked == [("flipped:4", 2, 2)]
+
+
 def test_fewer_dimensions_than_directions(run):
     ran = run("simulate", *FLIPPED[:3], "one-of:9,6,4", "--alpha", "2", "--dim", "3")
     assert ran.code == 2
@@ -163,6 +227,12 @@ BAD = [
         ("population", "--attention", "erf", "--heads", "2", "--m-kk", "1", "--q-kk", "1"),
         "left out with several",
     ),
+    (("compare", "softmax", "--task", "features"), "--features = nothing"),
+    (("compare", "softmax", "--features", "flipped:1"), "--features = 'flipped:1'"),
+    (("compare", "softmax", "--task", "max", "--heads", "2"), "--task = max"),
+    (("compare", "softmax", "--heads", "0"), "--heads = 0"),
+    (("compare", "softmax", *FLIPPED[:3], "two:1"), "--features = 'two:1'"),
+    (("needs", "softmax", "--risk", "0.5", "--heads", "4"), "--heads = 4"),
     (("population", *FLIPPED, "--heads", "0"), "--heads = 0"),
     (("population", *FLIPPED, "--heads", "two"), "--heads = 'two'"),
     (("population", *FLIPPED, "--heads", "2", "--m-kk", "1", "--q-kk", "1"), "--m-kk"),
