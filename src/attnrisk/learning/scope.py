@@ -27,6 +27,12 @@ def learnable(task: AbstractTask, attention: AbstractAttention | None = None) ->
     asked, longest, why = "learning from finite data", _LONGEST, ""
     if attention is not None and not 1 <= attention.keys <= MOST_HEADS:
         raise refuse("heads", attention.keys, f"at most {MOST_HEADS} where they are learned")
+    if attention is not None and attention.keys > 1 and not task.has_random_shift:
+        allowed = (
+            "1 for learning on a task of one direction: several are copies of one head, and the equations do not "
+            "determine V where Q is singular; experiments take them"
+        )
+        raise refuse("heads", attention.keys, allowed)
     if task.visited(longest) > 1:
         longest, why = _LONGEST_DENSE, ", where each location of a sequence is visited"
     elif attention is not None and not attention.has_sums:
