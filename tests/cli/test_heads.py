@@ -115,6 +115,15 @@ def test_simulated_heads(run):
     assert "2 heads of softmax" in run(*words).out
 
 
+def test_one_head_on_features_has_matrices(run):
+    """Also where they have the shape of one head on one direction."""
+    words = (*FLIPPED, "--alpha", "3", "--dim", "20", "--attention", "erf", "--length", "2")
+    fields = _answer(run("simulate", *words, "--json"))
+    assert set(fields["overlaps"]) == {"M", "Q"}
+    assert (fields["heads"], fields["head_weights"]) == (1, None)
+    assert fields["biases"] == [fields["bias"]]
+
+
 @pytest.mark.optimised
 def test_learned_heads_are_the_library(run, monkeypatch):
     """With the matrices of the overlaps, and no Bayes optimum; from few points."""
