@@ -1,12 +1,15 @@
 """Which attention can be learned on which task, by theory and in experiments: the table of docs/learning.md.
 
-`python -m benchmarks.learning_matrix` writes it between the two marks of that page. With `--seconds` it prints how
-long a fixed point takes for each pair.
+`python -m benchmarks.learning_matrix` writes it between the two marks of that page. With `--seconds` it measures before
+how long a fixed point takes for each pair that is not in docs/data/learning_seconds.csv, and adds it there.
 """
 
+import csv
+import math
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 import jax
@@ -17,9 +20,10 @@ from attnrisk.attention import AbstractAttention
 from attnrisk.learning.scope import learnable, learner, optimisable
 from attnrisk.simulation.erm import check_padding
 from attnrisk.tasks import AbstractTask
-from benchmarks.tables import put
+from benchmarks.lines import append_lines
+from benchmarks.tables import PAGE, put
 
-MARK = "matrix"
+DATA, MARK = PAGE.parent / "data" / "learning_seconds.csv", "matrix"
 
 TASKS: dict[str, AbstractTask] = {
     "spiked, L = 3": ar.SpikedSLR(2.0, 3),
@@ -40,6 +44,8 @@ ATTENTIONS: dict[str, AbstractAttention] = {
     "the same with a free bias or none": ar.get_attention("relu", "free"),
     "sparsemax, entmax, top-k": ar.get_attention("sparsemax"),
     "hardmax": ar.get_attention("hardmax"),
+    "two heads of softmax": ar.get_heads("softmax", 2),
+    "three heads of softmax": ar.get_heads("softmax", 3),
 }
 
 
@@ -62,6 +68,7 @@ def optimum(task: AbstractTask) -> None:
 def table() -> str:
     """A row for each task, and under it the reasons of the refusals."""
     reasons: dict[str, int] = {}
+    seconds = measured()
 
     def cell(function: Callable[..., None], *given: Any) -> str:
         try:
@@ -71,33 +78,55 @@ def table() -> str:
             return f"refused ({number})"
         return "yes"
 
-    def both(task: AbstractTask, attention: AbstractAttention) -> str:
+    def both(place: str, name: str) -> str:
+        task, attention = TASKS[place], ATTENTIONS[name]
         cells = [cell(each, task, attention) for each in (theory, experiment)]
-        return cells[0] if cells[0] == cells[1] else f"theory {cells[0]}, experiment {cells[1]}"
+        took = f", {seconds[place, name]:.0f} s" if (place, name) in seconds else ""
+        if cells[0] == cells[1]:
+            return cells[0] + took
+        return f"theory {cells[0]}{took}, experiment {cells[1]}"
 
     lines = ["| task | " + " | ".join(ATTENTIONS) + " | Bayes optimum |"]
     lines.append("|---" * (len(ATTENTIONS) + 2) + "|")
     for name, task in TASKS.items():
-        cells = [*(both(task, each) for each in ATTENTIONS.values()), cell(optimum, task)]
+        cells = [*(both(name, each) for each in ATTENTIONS), cell(optimum, task)]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     notes = [f"{number}. {reason}" for reason, number in reasons.items()]
     return "\n".join([*lines, "", "The reasons, as they are told:", "", *notes])
 
 
-def seconds() -> Iterable[str]:
-    """How long a fixed point takes, compilation included, where there is one."""
-    for place, task in TASKS.items():
-        for name, attention in ATTENTIONS.items():
-            begun = time.perf_counter()
-            try:
-                ar.erm_asymptotics(task, attention, 4.0, ar.Ridge(1.0, 1.0), log2_points=5)
-            except ValueError:
-                continue
-            yield f"{place}; {name}: {time.perf_counter() - begun:.1f} s"
+def measured() -> dict[tuple[str, str], float]:
+    """Seconds that a fixed point takes, by task and attention, where they are known."""
+    if not DATA.exists():
+        return {}
+    with DATA.open(newline="", encoding="utf-8") as file:
+        return {
+            (row["task"], row["attention"]): float(row["seconds"]) for row in csv.DictReader(file)
+        }
+
+
+def measure() -> None:
+    """Add the time of a fixed point, compilation included, for each pair that is not known and not refused."""
+    known = measured()
+
+    def solve(place: str, name: str) -> dict[str, Any]:
+        ridge = ar.Ridge(1.0, 1.0)
+        ar.erm_asymptotics(TASKS[place], ATTENTIONS[name], 4.0, ridge, log2_points=5)
+        return {"task": place, "attention": name}
+
+    def is_refused(place: str, name: str) -> bool:
+        try:
+            theory(TASKS[place], ATTENTIONS[name])
+        except ValueError:
+            return True
+        return False
+
+    pairs = [each for each in product(TASKS, ATTENTIONS) if each not in known]
+    jobs = [partial(solve, *each) for each in pairs if not is_refused(*each)]
+    append_lines(DATA, ("task", "attention", "seconds"), jobs, math.inf)
 
 
 if __name__ == "__main__":
-    put(MARK, table())
     if "--seconds" in sys.argv:
-        for each in seconds():
-            print(each, flush=True)
+        measure()
+    put(MARK, table())

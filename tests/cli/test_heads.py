@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from importlib import import_module
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk import learning
+from attnrisk.population.minimum import Minimum
 
 FLIPPED = ("--task", "features", "--features", "flipped:4")
 
@@ -113,6 +115,15 @@ def test_simulated_heads(run):
     assert "2 heads of softmax" in run(*words).out
 
 
+def test_one_head_on_features_has_matrices(run):
+    """Also where they have the shape of one head on one direction."""
+    words = (*FLIPPED, "--alpha", "3", "--dim", "20", "--attention", "erf", "--length", "2")
+    fields = _answer(run("simulate", *words, "--json"))
+    assert set(fields["overlaps"]) == {"M", "Q"}
+    assert (fields["heads"], fields["head_weights"]) == (1, None)
+    assert fields["biases"] == [fields["bias"]]
+
+
 @pytest.mark.optimised
 def test_learned_heads_are_the_library(run, monkeypatch):
     """With the matrices of the overlaps, and no Bayes optimum; from few points."""
@@ -126,6 +137,63 @@ def test_learned_heads_are_the_library(run, monkeypatch):
     np.testing.assert_allclose(fields["overlaps"]["M"], found.overlaps.M, atol=1e-12)
     assert (fields["heads"], fields["optimal_risk"]) == (2, None)
     assert "2 heads of softmax" in run("erm", *words).out
+
+
+@pytest.mark.optimised
+def test_compared_heads_are_those_of_population(run):
+    """The numbers of a law are in units of ν."""
+    words = ("--task", "features", "--heads", "2", "--length", "2", "--json")
+    (row,) = _answer(run("compare", "softmax", "--features", "flipped:0.5", "--nu", "8", *words))[
+        "rows"
+    ]
+    alone = _answer(run("population", "--features", "flipped:4", *words))
+    for name in ("attention", "risk", "error", "gap", "overlaps", "head_weights", "biases"):
+        assert row[name] == alone[name], name
+    assert (row["bayes_risk"], row["converged"]) == (alone["bayes_risk"], alone["converged"])
+    assert (row["nu"], row["length"], row["heads"]) == (8.0, 2, 2)
+
+
+def test_heads_are_compared_as_they_are_and_with_free_biases(monkeypatch):
+    """Each search at each length, with a signal that grows; here without the searches."""
+    module, asked = import_module("attnrisk.studies.judge.compare"), []
+
+    def least(task, attention):
+        asked.append((str(task.length), float(task.strength) ** 2, attention.free_bias))
+        overlaps = ar.Overlaps(np.eye(3, 2), np.eye(3))
+        return Minimum(ar.Estimate(0.5, 1e-9), overlaps, attention, ar.Result.CONVERGED)
+
+    monkeypatch.setattr(module, "population_minimum", least)
+    found = ar.compare(
+        *("softplus", "softmax-1"),
+        lengths=(3, 10),
+        signal=2.0,
+        task="features",
+        features="flipped:0.5",
+        heads=2,
+    )
+    signals = {"3": np.log(3), "10": np.log(10)}
+    expected = [(length, bias) for length in signals for bias in (False, True)]
+    expected += [(length, True) for length in signals]  # softmax-1 has free biases as it is
+    assert [(length, bias) for length, _, bias in asked] == expected
+    for length, nu, _ in asked:
+        assert nu == pytest.approx(signals[length])
+    assert [each.plain.nu for each in found] == pytest.approx(2 * [2 * s for s in signals.values()])
+    assert float(found[0].plain.bayes) == pytest.approx(
+        float(ar.bayes_risk(ar.FeatureSLR(ar.flipped(np.log(3)), 3)))
+    )
+
+
+def test_data_needed_by_heads(run, monkeypatch):
+    asked = []
+
+    def needed_data(task, attention, risk, other):
+        asked.append((str(task.shift_law), attention.keys, other and other.keys))
+        return ar.Needs(None, ar.Estimate(0.1, 1e-9), "never", True)
+
+    monkeypatch.setattr(learning, "needed_data", needed_data)
+    words = ("needs", "softmax", "--attention", "softmax-1", *FLIPPED, "--heads", "2", "--json")
+    assert _answer(run(*words))["heads"] == 2
+    assert asked == [("flipped:4", 2, 2)]
 
 
 def test_fewer_dimensions_than_directions(run):
@@ -163,6 +231,12 @@ BAD = [
         ("population", "--attention", "erf", "--heads", "2", "--m-kk", "1", "--q-kk", "1"),
         "left out with several",
     ),
+    (("compare", "softmax", "--task", "features"), "--features = nothing"),
+    (("compare", "softmax", "--features", "flipped:1"), "--features = 'flipped:1'"),
+    (("compare", "softmax", "--task", "max", "--heads", "2"), "--task = max"),
+    (("compare", "softmax", "--heads", "0"), "--heads = 0"),
+    (("compare", "softmax", *FLIPPED[:3], "two:1"), "--features = 'two:1'"),
+    (("needs", "softmax", "--risk", "0.5", "--heads", "4"), "--heads = 4"),
     (("population", *FLIPPED, "--heads", "0"), "--heads = 0"),
     (("population", *FLIPPED, "--heads", "two"), "--heads = 'two'"),
     (("population", *FLIPPED, "--heads", "2", "--m-kk", "1", "--q-kk", "1"), "--m-kk"),

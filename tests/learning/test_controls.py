@@ -15,12 +15,14 @@ TASKS = {
     "spread and noise": ar.SpikedSLR(2.0, 3, noise=0.4, spread=0.6),
     "max": ar.MaxSLR(2.0, 3, noise=0.4),
     "weight": ar.WeightedSLR(lambda at, chi: chi[at] - 0.5, 3, noise=0.4),
+    "two features": ar.FeatureSLR(ar.one_of([4.0, 2.0]), 3, noise=0.4),
+    "three features": ar.FeatureSLR(ar.gaussian([4.0, 2.0, 1.0]), 3, noise=0.4),
 }
 
 
 def _controls(task, attention, points, m_in_law):
     heads = attention.keys
-    M = np.linspace(0.6, -0.3, heads)[None, :, None]
+    M = np.linspace(0.6, -0.3, heads * task.features).reshape(1, heads, task.features)
     keys = Order(M, M @ M.swapaxes(1, 2) + np.eye(heads), 0.5 * np.eye(heads)[None])
     unknowns = Unknowns(keys, Order(*(np.array([[[each]]]) for each in (0.7, 0.8, 0.4))))
     seen = cavity_samples(task, unknowns, points, locate(task, unknowns.correlation[0], points))

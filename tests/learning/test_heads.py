@@ -71,6 +71,44 @@ def test_bad_input_is_refused(said):
         ar.erm_asymptotics(task, attention, alpha, ar.Ridge(1.0, 1.0))
 
 
+ONE_DIRECTION = [
+    ar.SpikedSLR(2.0, 3),
+    ar.SpikedSLR(2.0, 3, spread=0.7),
+    ar.MaxSLR(2.0, 3),
+    ar.WeightedSLR(lambda at, chi: chi[at] - 0.5, 3),
+]
+
+
+@pytest.mark.parametrize("task", ONE_DIRECTION, ids=lambda task: f"{task.name} {task.spread:g}")
+def test_heads_on_one_direction_are_refused_by_the_theory(task):
+    """Two linear heads are one with half the ridge, `k = (k_1 + k_2)/2`: `Q` is singular, `V` not determined."""
+    for learn in (ar.erm_asymptotics, ar.tuned_erm_asymptotics):
+        ridge = () if learn is ar.tuned_erm_asymptotics else (ar.Ridge(0.5, 1.0),)
+        with pytest.raises(ValueError, match=r"heads = 2 is not allowed.*Q is singular"):
+            learn(task, ar.Heads(ar.Linear(), 2), 4.0, *ridge)
+
+
+@pytest.mark.parametrize(
+    "task", ONE_DIRECTION[1:3], ids=lambda task: f"{task.name} {task.spread:g}"
+)
+def test_two_linear_heads_are_one_in_an_experiment(task):
+    """On one dataset: the same predictions as one head with twice the ridge, and with the same ridge others."""
+    data = ar.sample(task, jax.random.key(0), 120, 30)
+    fits = [
+        ar.fit_erm(data, attention, ar.Ridge(ridge, 1.0), tolerance=1e-9)
+        for attention, ridge in (
+            (ar.Heads(ar.Linear(), 2), 0.5),
+            (ar.Linear(), 1.0),
+            (ar.Linear(), 0.5),
+        )
+    ]
+    two, one, other = (float(fit.train_error) for fit in fits)
+    assert two == pytest.approx(one, rel=1e-6)
+    assert abs(two - other) > 1e-3
+    np.testing.assert_allclose(fits[0].vectors[0], fits[0].vectors[1], atol=1e-4)
+    np.testing.assert_allclose(fits[0].vectors[0], fits[1].k, atol=1e-4)
+
+
 def _fixed_point(alpha, ridge, start):
     problem = Problem.of(TASK, HEADS, 6, 0)
     found = run_newton(problem, alpha, ridge, problem.starts(ridge)[start])

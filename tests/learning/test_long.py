@@ -14,7 +14,7 @@ from attnrisk.learning.unknowns import Response
 from attnrisk.numerics.linalg import LowRank
 
 RESPONSE = Response(jnp.array([[1.5]]), jnp.array([[1 / 1.5]]), jnp.array(0.6))
-NAMES = ("softmax", "softmax-1", "softplus", "relu", "erf", "linear")
+NAMES = ("softmax", "softmax-1", "softplus", "relu", "softpick", "erf", "linear")
 
 
 def _samples(rng, count, length):
@@ -61,7 +61,7 @@ def test_derivatives_from_sums_are_those_of_the_energy(name, rng):
         np.testing.assert_allclose(ours, exact, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["softmax-1", "relu", "erf"])
+@pytest.mark.parametrize("name", ["softmax-1", "relu", "softpick", "erf"])
 def test_stability_from_sums_is_that_of_whole_matrices(name, rng):
     """At any scores, of which the minima are some."""
     attention, samples = _attention(name), _samples(rng, 5, 4)

@@ -1,7 +1,10 @@
 """Minima over the keys of several heads: reference values, the Bayes risk, one head, and the Hessian (section 10)."""
 
 import json
+from importlib import import_module
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -37,11 +40,40 @@ def test_bayes_softmax_finds_the_bayes_risk():
     assert found.lowest.kind == "minimum"
 
 
-def test_one_head_is_the_plain_attention():
+def test_the_search_over_heads_with_one_head():
     task = ar.SpikedSLR(5.0, 10)
-    found = ar.population_minimum(task, ar.Heads(ar.Softmax(), 1))
+    found = ar.heads_minimum(task, ar.Heads(ar.Softmax(), 1))
     assert abs(float(found.risk) - float(ar.bayes_risk(task))) < 1e-9
     assert found.overlaps.m_kk == pytest.approx(np.sqrt(5.0), abs=1e-4)
+
+
+class Angle(eqx.Module):
+    """A loss of the angle `θ` between two keys in a plane, which a rotation leaves: `θ²` or `−|θ|`, and `|θ|³`."""
+
+    attention: ar.Heads
+    crest: bool = eqx.field(static=True)
+
+    def loss(self, integral, point):
+        first, second = point.reshape(2, 2)
+        cross = first[0] * second[1] - first[1] * second[0]
+        theta = jnp.arctan2(cross, -first @ second)
+        size = jnp.sqrt(theta**2 + 1e-24)
+        return integral * ((-size if self.crest else theta**2) + 3.0 * size**3)
+
+
+@pytest.mark.parametrize(("crest", "kind"), [(False, "flat"), (True, "saddle")])
+def test_kinks_are_no_saddles_but_crests_are(crest, kind):
+    """Two opposite keys of different length: by one step of differences a rotation has a negative curvature."""
+    search = import_module("attnrisk.population.heads_minimum")
+    point = np.array([0.38, 0.0, -0.28, 0.0])
+    problem = Angle(ar.Heads(ar.Relu(), 2), crest)
+    end = search.Descent(point, 0.0, np.zeros(4), 0)
+    found, eigenvalues = search._curvature(problem, 1.0, end)
+    assert found == kind
+    analytic = Angle(ar.Heads(ar.Softmax(), 2), crest)
+    by_one_step, _ = search._curvature(analytic, 1.0, end)
+    assert by_one_step == "saddle"
+    assert crest or abs(eigenvalues[0]) < 1e-4
 
 
 def test_several_heads_on_a_selected_task_are_refused():

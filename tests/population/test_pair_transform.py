@@ -8,6 +8,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.engines import heads as engine_of_heads
 from attnrisk.population.engines.base import HeadRange, head_range
 from attnrisk.population.overlaps import overlaps_of
 from attnrisk.population.plan import heads_engine
@@ -160,16 +161,6 @@ def test_scalable_softmax_is_softmax_with_longer_keys():
     assert float(found) == pytest.approx(0.25 * risks[0] + 0.75 * risks[1], abs=1e-11)
 
 
-def test_one_relu_head_is_the_plain_attention(rng):
-    """By clusters and by panels."""
-    task = ar.SpikedSLR(3.0, ar.uniform(1, 4), noise=0.1, spread=0.8)
-    overlaps, relu = overlaps_of(rng.normal(size=(2, 4))), ar.Relu(bias=-0.4)
-    found = ar.population_risk(task, ar.Heads(relu, 1), overlaps)
-    plain = ar.population_risk(task, relu, overlaps)
-    assert abs(float(found) - float(plain)) <= float(found.error) + float(plain.error)
-    assert float(found.error) < 1e-8
-
-
 def test_three_joint_heads(rng):
     """A grid of three dimensions against sequences, and against the product where scores are independent."""
     law = ar.one_of([4.0, 3.0, 2.0])
@@ -299,26 +290,46 @@ def test_gradients_are_those_of_finite_differences(name):
         assert slope[index] == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=2e-7)
 
 
-def test_errors_are_not_understated(rng):
-    """Against a rule with twice as many nodes in each direction."""
-    heads = ar.Heads(ar.Softmax(), 2)
+def _by_pairs(task, heads, overlaps, fineness):
+    """The risk by the pair transform, with a rule of this fineness."""
+    engine = heads_engine(task, heads, head_range(task, heads, overlaps), fineness)
+    return float(compiled_risk(*as_arrays((engine, task, heads, overlaps))))
+
+
+# A bias, the fineness of the reference, and how many overlaps. At kinks rules of 1.8 and 2.4 give the digits of 1.4.
+HONEST = {
+    "softmax": (0.0, 2.4, 3),
+    "taylor-2": (0.5, 2.4, 2),
+    "ssmax": (0.0, 2.4, 2),
+    "relu": (-0.4, 1.4, 1),
+    "relu2": (0.3, 1.4, 1),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_errors_are_not_understated(name, rng, monkeypatch):
+    """Against a much finer rule; one at kinks is finer than `population_risk` ever takes."""
+    bias, fineness, count = HONEST[name]
+    heads = ar.Heads(ar.get_attention(name), 2, bias=[bias, -0.2])
     task = ar.FeatureSLR(ar.one_of([5.0, 2.0]), 6)
-    for _ in range(3):
+    for _ in range(count):
         vectors = rng.normal(size=(3, 6))
         vectors *= 1.15 / np.linalg.norm(vectors, axis=1, keepdims=True)  # one shape of rules
         overlaps = overlaps_of(vectors, teachers=3)
         found = ar.population_risk(task, heads, overlaps)
-        within = head_range(task, heads, overlaps)
-        engine = heads_engine(task, heads, within, 2.4)
-        exact = float(compiled_risk(*as_arrays((engine, task, heads, overlaps))))
+        with monkeypatch.context() as patch:
+            patch.setattr(engine_of_heads, "_FINEST_AT_KINKS", fineness)
+            exact = _by_pairs(task, heads, overlaps, fineness)
         assert abs(exact - float(found)) <= float(found.error)
+        assert float(found.error) < 1e-8
 
 
-@pytest.mark.parametrize("attention", [ar.Softmax(), ar.Softplus()], ids=lambda a: a.name)
-def test_one_head_is_the_plain_attention(attention, rng):
-    """On a planted task with a spread, by panels and by equal steps."""
+@pytest.mark.parametrize(
+    "attention", [ar.Softmax(), ar.Softplus(), ar.Relu(bias=-0.4)], ids=lambda a: a.name
+)
+def test_the_engine_of_heads_with_one_head(attention, rng):
+    """On a planted task with a spread, by panels and by equal steps, or by clusters at a kink."""
     task = ar.SpikedSLR(3.0, ar.uniform(1, 4), noise=0.1, spread=0.8)
-    overlaps = overlaps_of(rng.normal(size=(2, 4)))
-    found = ar.population_risk(task, ar.Heads(attention, 1), overlaps)
+    overlaps, heads = overlaps_of(rng.normal(size=(2, 4))), ar.Heads(attention, 1)
     plain = ar.population_risk(task, attention, overlaps)
-    assert abs(float(found) - float(plain)) <= float(found.error) + float(plain.error)
+    assert abs(_by_pairs(task, heads, overlaps, 1.6) - float(plain)) < 1e-8 + float(plain.error)

@@ -6,13 +6,17 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
 import attnrisk as ar
 from attnrisk.studies import Study, execute, fingerprint, read_study
+from attnrisk.studies.head_questions import LeastHeads
 from attnrisk.studies.questions import QUESTIONS
+from attnrisk.studies.sweeps import _column
 
 BAYES = {"question": "bayes", "nu": [1, 2.5], "length": [2, "1-3"]}
 SIMULATE = {
@@ -147,6 +151,7 @@ def test_examples_are_studies(path):
 ESTIMATES = "test_risk train_error objective m_k q_k V_k m_v q_v V_v"
 LEARNED = {name + end for name in ESTIMATES.split() for end in ("", "_error")}
 RELIABILITY = {"replicon", "jumps", "seen_deviation", "warning"}
+HEADS = {"M", "Q", "head_weights", "biases"}
 OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}
 COLUMNS = {  # which scripts that read exported files rely on
     "bayes": {"risk", "risk_error"},
@@ -165,6 +170,21 @@ COLUMNS = {  # which scripts that read exported files rely on
         *("risk", "risk_error", "q_k", "q_v", "expected_q_k", "expected_q_v"),
         *("iterations", "residual"),
         *OVERLAPS,
+    },
+    "features bayes": {"risk", "risk_error"},
+    "heads": {
+        *("risk", "risk_error", "attained", "kind"),
+        *HEADS,
+    },
+    "heads erm": {
+        *("test_risk", "test_risk_error", "train_error", "train_error_error"),
+        *("objective", "objective_error", *RELIABILITY),
+        *(f"{name}{end}" for name in ("m_v", "q_v", "V_v") for end in ("", "_error")),
+        *HEADS,
+    },
+    "heads simulate": {
+        *("test_risk", "test_risk_error", "train_error", "objective", "iterations"),
+        *HEADS,
     },
     "train": {
         *("accuracy", "loss", "bits_per_character", "validation_accuracy", "validation_loss"),
@@ -234,6 +254,86 @@ def test_an_answer_is_what_the_command_line_says(case):
     assert answer[output] == pytest.approx(fields[output], rel=1e-12)
     assert answer["converged"] == fields["converged"]
     assert answer[f"{output}_error"] >= 0
+
+
+HEADED = {"features": "flipped:4", "length": 2, "attention": "softmax", "heads": 2}
+
+
+def test_heads_are_asked_as_figures_ask_them():
+    (point,) = Study(question="heads", **HEADED).points
+    assert point.address == LeastHeads("flipped:4", "2", "softmax", 2).address
+    (noisy,) = Study(question="heads", **HEADED, noise=0.1).points
+    assert float(noisy.problem.noise) == 0.1
+    grid = HEADED | {"attention": ["softmax", "bayes-softmax"], "heads": [1, 2, 3]}
+    assert len({each.address for each in Study(question="heads", **grid).points}) == 6
+
+
+BAD_HEADS = {
+    "heads = 0": {"heads": 0},
+    "features = 'two:9'": {"features": "two:9"},
+    "attention = 'softmix'": {"attention": "softmix"},
+    "bias = '1.0'": {"attention": ["softmax", "bayes-softmax"], "bias": [1]},
+    "nu = ": {"nu": 2},
+}
+
+
+@pytest.mark.parametrize("said", BAD_HEADS)
+def test_heads_that_cannot_be_asked_are_refused(said):
+    with pytest.raises(ValueError, match=said):
+        Study(question="heads", **HEADED | BAD_HEADS[said])
+
+
+def test_learned_heads_that_cannot_be_asked_are_refused():
+    given = HEADED | {"alpha": 2, "ridge_k": 1}
+    with pytest.raises(ValueError, match="heads = 4"):
+        Study(question="heads erm", **given | {"heads": [2, 4]})
+    with pytest.raises(ValueError, match="dim = 2"):
+        Study(question="heads simulate", **given | {"features": "one-of:9,4"}, dim=[2, 20])
+
+
+HEAD_ANSWERS = {
+    "features bayes": ("risk", lambda task, heads: ar.bayes_risk(task)),
+    "heads": ("risk", lambda task, heads: ar.population_minimum(task, heads).risk),
+    "heads erm": (
+        "test_risk",
+        lambda task, heads: (
+            ar.erm_asymptotics(task, heads, 8.0, ar.Ridge(0.2, 0.2), log2_points=2).test_risk
+        ),
+    ),
+    "heads simulate": (
+        "test_risk",
+        lambda task, heads: (
+            ar.fit_erm(
+                ar.sample(task, jax.random.split(jax.random.key(0), 3)[0], 160, 20),
+                heads,
+                ar.Ridge(0.2, 0.2),
+                jax.random.split(jax.random.key(0), 3)[1],
+            ).test_risk
+        ),
+    ),
+}
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("name", HEAD_ANSWERS)
+def test_heads_are_what_the_library_says(name):
+    output, expected = HEAD_ANSWERS[name]
+    learned = {"alpha": 8.0, "ridge_k": 0.2, "ridge_v": 0.2}
+    more = {
+        "features bayes": {},
+        "heads": {"attention": "softmax", "heads": 2},
+        "heads erm": {"attention": "softmax", "heads": 2, **learned, "log2_points": 2},
+        "heads simulate": {"attention": "softmax", "heads": 2, **learned, "dim": 20, "seed": 0},
+    }[name]
+    answer = outputs(QUESTIONS[name](features="flipped:4", length="2", **more))
+    found = expected(ar.FeatureSLR(ar.flipped(4.0), 2), ar.Heads(ar.Softmax(), 2))
+    assert (answer[output], answer[f"{output}_error"]) == (found.value, found.error)
+    assert "heads" not in more or np.shape(answer["M"]) == (3, 2)
+
+
+def test_matrices_are_text_in_a_grid():
+    rows = [SimpleNamespace(outputs={"M": [[1.0, 0.5]]}), SimpleNamespace(outputs={}), None]
+    assert _column(rows, "M").tolist() == ["[[1.0, 0.5]]", "", ""]
 
 
 def test_what_shares_compiled_code():

@@ -14,6 +14,7 @@ MASK = np.array([True, True, True, False])
 LOG_LIKELIHOOD = np.array([-0.3, 0.5, -1.2, 2.0])
 VARIANCE = 0.6
 TASKS = [ar.SpikedSLR(2.0, 4), ar.MaxSLR(1.5, 4)]
+FEATURES = ar.FeatureSLR(ar.ShiftMixture([[1.2], [-0.7]], [0.3, 0.7], [[[0.4]], [[0.0]]]), 4)
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 GRID = np.array(list(itertools.product(_NODES, repeat=3)))
@@ -23,8 +24,10 @@ MASS = np.prod(np.array(list(itertools.product(_WEIGHTS / _WEIGHTS.sum(), repeat
 def _weights(task, means, variance=VARIANCE):
     """`G_ε/L` of three tokens: the weight `g` of section 1, averaged over the fields."""
     chi = means + np.sqrt(variance) * GRID
-    if isinstance(task, ar.SpikedSLR):
+    if task.name == "spiked":
         return MASS @ np.exp(np.sqrt(task.nu) * chi - task.nu / 2) / 3
+    if task.name == "features":
+        return MASS @ np.exp(np.asarray(task.shift_law.log_ratio(jnp.asarray(chi[..., None])))) / 3
     return MASS @ np.asarray(jax.nn.softmax(task.nu * chi, -1))
 
 
@@ -54,6 +57,41 @@ def test_agrees_with_quadrature_over_the_fields(task):
         assert masked == 0.0
     wrong = _weights(task, MEANS[:3], VARIANCE / 2)  # the negative control
     assert np.max(np.abs(np.exp(weights.log[:3]) / wrong - 1)) > 0.01
+
+
+@pytest.mark.parametrize("task", [*TASKS, FEATURES], ids=lambda task: task.name)
+@pytest.mark.parametrize("place", range(3))
+def test_the_score_of_every_location(task, place):
+    """`∂ log G_ε/∂ω` by differences of a quadrature over the fields; and the score of another location differs."""
+    location = task.location_given(VARIANCE)
+    weights = location.weigh(jnp.asarray(MEANS[None]), jnp.asarray(MASK))
+    found, other = (np.asarray(location.score(weights, np.eye(4)[at])) for at in (place, place - 1))
+    ends = [
+        [np.log(_weights(task, MEANS[:3] + sign * step)[place]) for sign in (1.0, -1.0)]
+        for step in 1e-4 * np.eye(3)
+    ]
+    slope = -np.diff(ends)[:, 0] / 2e-4
+    np.testing.assert_allclose(found[0, :3], slope, atol=1e-4)
+    assert found[0, 3] == 0.0
+    assert np.max(np.abs(other[0, :3] - slope)) > 0.05
+
+
+def test_a_weight_is_visited_at_every_location():
+    """Its probabilities and scores, against the weight and its differences."""
+
+    def log_weight(at, chi):
+        return jnp.log(chi.size * jnp.exp(0.7 * chi[at] + 0.2 * at) / jnp.sum(jnp.exp(0.7 * chi)))
+
+    task, chi = ar.WeightedSLR(log_weight, 3), MEANS[:3]
+    no_shift = np.ones((1, 1)), np.zeros((1, 3)), np.zeros(1)
+    probability, score = task.visit(*no_shift, jnp.asarray(chi))
+    for place in range(3):
+        assert probability[place] == pytest.approx(np.exp(log_weight(place, chi)) / 3)
+        slope = [
+            float(log_weight(place, chi + step) - log_weight(place, chi - step)) / 2e-5
+            for step in 1e-5 * np.eye(3)
+        ]
+        np.testing.assert_allclose(score[place, 0], slope, atol=1e-6)
 
 
 @pytest.mark.parametrize("nu", [np.inf, 3.0])

@@ -64,6 +64,11 @@ class AbstractAttention(eqx.Module):
         return True
 
     @property
+    def has_sums(self) -> bool:
+        """Whether tokens meet in one sum or in none, as those of `AbstractSums`."""
+        return False
+
+    @property
     def is_scale_sensitive(self) -> bool:
         """Whether the weights change when all scores are multiplied by a constant, or are constant.
 
@@ -121,7 +126,7 @@ class AbstractAttention(eqx.Module):
         return self
 
     def as_one_head(self) -> "AbstractAttention":
-        """The plain attention that a single head of weight one is; otherwise the attention itself."""
+        """The plain attention that a single head is (a free weight of it is a longer `v`), or the attention itself."""
         return self
 
     @property
@@ -163,6 +168,30 @@ class AbstractPerLength(AbstractAttention):
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         known, stretch = self.at_length(count_tokens(scores, mask))
         return known(stretch * scores, mask)
+
+
+class AbstractSums(AbstractAttention):
+    """Attentions of one head whose tokens meet in one sum or in none: `σ_ℓ = strength(χ_ℓ)/total(Σ_m counted(χ_m))`.
+
+    Strengths are given over `e^log_scale`, so that they stay finite.
+    """
+
+    @property
+    def has_sums(self) -> bool:
+        """If the formula does not contain the number of tokens."""
+        return not self.knows_length
+
+    def log_scale(self, scores: Float[Array, " L"]) -> Any:
+        """The logarithm of the unit of the strengths of these scores."""
+        return jnp.zeros(())
+
+    @abstractmethod
+    def strengths(self, scores: Float[Array, "..."], log_scale: Any) -> tuple[Array, Array | None]:
+        """Of each score, what stands in the numerator, and what is counted in the sum; `None` without a sum."""
+
+    def total(self, counted: Any, log_scale: Any) -> Any:
+        """What strengths are divided by, from the sum of what is counted."""
+        return 1.0
 
 
 def count_tokens(scores: Float[Array, " L"], mask: Mask) -> Any:

@@ -11,10 +11,17 @@ from jax.scipy.special import erfc
 from jaxtyping import Array, Float
 
 from .._check import function, numbers
-from .base import AbstractAttention, AbstractPerLength, Mask, count_tokens, takes_length
+from .base import (
+    AbstractAttention,
+    AbstractPerLength,
+    AbstractSums,
+    Mask,
+    count_tokens,
+    takes_length,
+)
 
 
-class AbstractElementwise(AbstractAttention):
+class AbstractElementwise(AbstractSums):
     """An element-wise attention: a function `h` of score plus bias.
 
     `features` are the arguments at which `h` bends within a few units or is not analytic.
@@ -27,6 +34,9 @@ class AbstractElementwise(AbstractAttention):
     @abstractmethod
     def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
         """`h`, element-wise, of score plus bias."""
+
+    def strengths(self, scores: Float[Array, "..."], log_scale: Any) -> tuple[Array, None]:
+        return self.weight(scores + self.bias), None
 
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         weights = self.weight(self.bias + scores)

@@ -100,7 +100,7 @@ class Heads(AbstractHeads):
         return self.attention
 
     def as_one_head(self) -> AbstractAttention:
-        if self.count > 1 or self.free_weights or self.head_weights[0] != 1.0:
+        if self.count > 1 or is_traced(self.head_weights) or self.head_weights[0] != 1.0:
             return self
         plain = self.attention.with_bias(self.attention.bias + self.bias[0])
         return plain.with_free_bias(self.free_bias)

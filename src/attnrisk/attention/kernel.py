@@ -12,7 +12,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import LARGEST, function, numbers, real
-from .base import AbstractAttention, AbstractPerLength, Mask, count_tokens, takes_length
+from .base import (
+    AbstractAttention,
+    AbstractPerLength,
+    AbstractSums,
+    Mask,
+    count_tokens,
+    takes_length,
+)
 
 _FAR = 5e3  # scores from which powers are read off
 _SAME_POWER = 1e-4
@@ -20,7 +27,7 @@ _MOST_POWERS = 8.0
 _STEEP = 100.0  # factor by which log φ grows from 10 to 20, beyond any kernel in use
 
 
-class AbstractKernel(AbstractAttention):
+class AbstractKernel(AbstractSums):
     """A normalised kernel: a positive function `φ` of score plus bias, given by its logarithm.
 
     `features` are the arguments at which `φ` changes its behaviour within a few units or is not analytic (a kink, the
@@ -38,6 +45,20 @@ class AbstractKernel(AbstractAttention):
     def share(self, argument: Float[Array, "..."]) -> Any:
         """The part of `φ` that stands in the numerator; all of it stands in the sum."""
         return 1.0
+
+    def log_scale(self, scores: Float[Array, " L"]) -> Any:
+        top = jnp.max(self.log_phi(scores + self.bias))
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        return jnp.maximum(top, np.log(self.constant)) if self.constant > 0 else top
+
+    def strengths(self, scores: Float[Array, "..."], log_scale: Any) -> tuple[Array, Array]:
+        phi = jnp.exp(self.log_phi(scores + self.bias) - log_scale)
+        return self.share(scores + self.bias) * phi, phi
+
+    def total(self, counted: Any, log_scale: Any) -> Any:
+        if self.constant > 0:
+            counted = counted + self.constant * jnp.exp(-log_scale)
+        return jnp.where(counted > 0, counted, 1.0)
 
     @property
     def vanishes(self) -> bool:

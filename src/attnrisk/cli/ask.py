@@ -73,7 +73,7 @@ def population(args: Any) -> render.Shown:
     rows = [
         {
             "attention": each.attention.head_name,
-            **(_heads_fields(each) if has_matrices(each) else _one_head_fields(each)),
+            **(heads_fields(each) if has_matrices(each) else _one_head_fields(each)),
             "converged": each.converged,
             "bayes_risk": float(bayes),
             "gap": float(each.risk) - float(bayes),
@@ -104,7 +104,7 @@ def _one_head_fields(least: Minimum) -> dict[str, Any]:
     return {**picked, "bias": _bias(least.attention)}
 
 
-def _heads_fields(least: HeadsMinimum) -> dict[str, Any]:
+def heads_fields(least: HeadsMinimum) -> dict[str, Any]:
     """Overlaps are matrices, of a single head too."""
     names = "head_weights", "biases"
     picked = render.picked(least, "risk", "attained", "result", *names, risk_error="error")
@@ -157,15 +157,13 @@ def _heads_table(
             render.with_error(least.risk, _DIGITS),
             render.significant(_gap(least.risk, bayes), _DIGITS),
             _key_words(least.overlaps.M[:-1, :-1]),
-            render.short_result(least.result) if least.converged else "!",
+            render.short_result(least.result),
         )
         for least in found
     ]
     columns = "attention", "risk", "gap to Bayes", "keys along the features", "result"
     first = ("(Bayes)", render.with_error(bayes, _DIGITS))
     notes = render.result_notes([least.result for least in found])
-    if any(least.result.converged and not least.converged for least in found):
-        notes.append("! a saddle point: no minimum was found")
     return render.table(f"Lowest risk, {task}", columns, [first, *rows], notes, head=1)
 
 

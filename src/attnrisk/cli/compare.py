@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._check import refuse
 from . import options, render, sheets
 from .command import JUDGE, LEARN, command
 from .judge import load_function, rows_fields
+
+if TYPE_CHECKING:
+    from ..attention import AbstractAttention
 
 
 def _signal(word: str) -> float:
@@ -45,12 +48,18 @@ def _picture(word: str) -> Path:
     "the comparison",
     options.argument(
         "attentions",
-        "Names that `attnrisk attentions` lists, or MODULE:FUNCTION as for judge.",
+        "Names that `attnrisk attentions` lists, bayes-softmax, or MODULE:FUNCTION as for judge.",
         "NAME...",
         read=list,
         kind=list[str],
     ),
-    options.choice("task", "As for population.", ("spiked", "max"), "spiked"),
+    options.choice("task", "As for population.", ("spiked", "max", "features"), "spiked"),
+    options.option(
+        "features",
+        "Distribution of the shift, for --task features, its numbers in units of ν: flipped:1, one-of:1,0.5.",
+        metavar="LAW",
+    ),
+    options.whole("heads", "Number of heads of each attention.", 1, 100, "1"),
     options.option("length", "Tokens, several lengths.", "10,1000,100000", "L,L,...", _lengths),
     options.option("signal", "ν grows with the length: a factor and logL.", "4logL", read=_signal),
     options.number("nu", "Instead: the same ν ≥ 0 at every length.", None, minimum=0.0),
@@ -63,10 +72,15 @@ def compare(args: Any) -> render.Shown:
 
     Example: attnrisk compare softmax softplus relu --length 10,1000,100000 --signal 4logL
     """
+    from ..attention import BayesSoftmax
     from ..studies import judge as judging
+    from .ask import heads_fields
 
     with redirect_stdout(sys.stderr):
-        students = [load_function("attention", word) for word in args.attentions]
+        students = [
+            word if word == BayesSoftmax.name else load_function("attention", word)
+            for word in args.attentions
+        ]
         found = judging.compare(
             *students,
             lengths=args.length,
@@ -74,12 +88,15 @@ def compare(args: Any) -> render.Shown:
             signal=args.signal,
             task=args.task,
             progress=args.progress,
+            features=args.features,
+            heads=args.heads,
         )
     per_attention = len(found) // len(students)
     names = [args.attentions[at // per_attention] for at in range(len(found))]
     fields = [
-        {"attention": name, **rows_fields([each.plain], [each.biased])[0]}
-        | {"length": int(each.plain.length)}
+        ({} if each.minimum is None else heads_fields(each.minimum))
+        | {"attention": name, **rows_fields([each.plain], [each.biased])[0]}
+        | {"length": int(each.plain.length), "converged": each.plain.result.converged}
         for name, each in zip(names, found, strict=True)
     ]
     rows = sorted(zip(names, found, strict=True), key=lambda pair: int(pair[1].plain.length))
@@ -88,13 +105,13 @@ def compare(args: Any) -> render.Shown:
             each.plain.length,
             f"{each.plain.nu:.4g}",
             name,
-            render.with_error(each.plain.risk, sheets.DIGITS) + " *" * (not each.plain.attained),
+            render.with_error(each.plain.risk, sheets.DIGITS) + _mark(each.plain),
             render.significant(each.plain.gap, sheets.DIGITS),
-            render.significant(each.biased.gap, sheets.DIGITS) + " *" * (not each.biased.attained),
+            render.significant(each.biased.gap, sheets.DIGITS) + _mark(each.biased),
         )
         for name, each in rows
     ]
-    notes = []
+    notes = render.result_notes([row.result for each in found for row in (each.plain, each.biased)])
     for column, those in (
         ("risk", [each.plain for each in found]),
         ("gap, free bias", [each.biased for each in found]),
@@ -102,6 +119,10 @@ def compare(args: Any) -> render.Shown:
         notes += sheets.limit_notes(column, those)
     columns = "L", "ν", "attention", "risk", "gap to Bayes", "gap, free bias"
     title = f"Least risk with infinite data, {args.task} task"
+    if args.features is not None:
+        title += f", {args.features} in units of ν"
+    if args.heads > 1:
+        title += f", {args.heads} heads"
     files = []
     if args.out is not None:
         from ..studies.judge.picture import draw_comparison
@@ -112,27 +133,37 @@ def compare(args: Any) -> render.Shown:
     return render.Shown({"rows": fields, "files": files}, parts)
 
 
+def _mark(row: Any) -> str:
+    """A star at a limit, and an exclamation mark where no minimum was found."""
+    return " *" * (not row.attained) + " !" * (not row.result.converged)
+
+
 @command(
     LEARN,
     "how much data is needed",
     options.argument("name", "A name that `attnrisk attentions` lists.", "NAME"),
     options.number("risk", "The test risk to reach.", None, above=0.0),
     options.option("attention", "Or: the attention to overtake.", None, "NAME"),
-    options.task(spread=False),
+    options.task(spread=False, features=True),
+    options.whole("heads", "Number of heads, up to three; several take hours.", 1, 3, "1"),
 )
 def needs(args: Any) -> render.Shown:
     """The α = N/D from which the tuned test risk is below a value, or below that of another attention.
 
     Example: attnrisk needs softmax --risk 0.5, or: attnrisk needs softmax --attention linear
     """
-    from ..attention import get_attention
+    from ..attention import get_attention, get_heads
     from ..learning import needed_data
 
     if (args.risk is None) == (args.attention is None):
         said = "nothing" if args.risk is None else "both"
         raise refuse("risk", said, "one of --risk and --attention")
-    other = None if args.attention is None else get_attention(args.attention)
-    found = needed_data(args.task, get_attention(args.name), args.risk, other)
+
+    def student(name: str) -> AbstractAttention:
+        return get_attention(name) if args.heads == 1 else get_heads(name, args.heads)
+
+    other = None if args.attention is None else student(args.attention)
+    found = needed_data(args.task, student(args.name), args.risk, other)
     goal = f"below {args.attention}" if other is not None else f"to a risk of {args.risk:g}"
     alpha = None if found.alpha is None else render.with_error(found.alpha, 3)
     limit = "its risk less that of the other" if other is not None else "its risk less the goal"
@@ -145,6 +176,7 @@ def needs(args: Any) -> render.Shown:
     fields = {
         "attention": args.name,
         "other": args.attention,
+        "heads": args.heads,
         "risk": args.risk,
         "alpha": None if found.alpha is None else float(found.alpha),
         "alpha_error": None if found.alpha is None else float(found.alpha.error),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..attention import AbstractAttention
     from ..learning import OptimalAsymptotics
     from ..simulation import AbstractDataset
+    from ..tasks import AbstractTask
 
 _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
 _RIVAL = ("start", "result", "objective", "train_error", "overlaps")
@@ -27,9 +28,10 @@ def can_be_learned(attention: AbstractAttention) -> bool:
     from ..learning.scope import learner
 
     try:
-        return learner(attention) is attention
+        learner(attention)
     except Refusal:
         return False
+    return True
 
 
 @command(
@@ -76,15 +78,12 @@ def erm(args: Any) -> render.Shown:
         render.fields_of(found, "overlaps", "ridge", "start", "replicon", "jumps")
         | {
             "attention": attention.head_name,
-            **_head_fields(attention),
+            **_head_fields(task, attention, found),
             "bias": None if found.bias is None else found.bias.value.tolist(),
             "warning": found.warning or None,
             "rivals": [
-                {
-                    "test_risk": float(it.test_risk),
-                    "objective": float(it.objective),
-                    "start": it.start,
-                }
+                {"start": it.start}
+                | {name: float(getattr(it, name)) for name in ("test_risk", "objective")}
                 for it in found.rivals
             ],
         }
@@ -134,12 +133,8 @@ def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics | Non
 
 
 def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics | None) -> Any:
-    best = [
-        (f"(lowest {what})", render.with_error(risk, _DIGITS))
-        for what, risk in (
-            [("achievable", optimum.risk), ("reachable", optimum.reachable_risk)] if optimum else []
-        )
-    ]
+    known = optimum and (("achievable", optimum.risk), ("reachable", optimum.reachable_risk))
+    best = [(f"(lowest {what})", render.with_error(risk, _DIGITS)) for what, risk in known or ()]
     rows = [
         (
             _heads_words(attention),
@@ -254,7 +249,7 @@ def simulate(args: Any) -> render.Shown:
         "seconds": seconds,
         **_data_fields(data, args.seed),
         "attention": fit.attention.head_name,
-        **_head_fields(fit.attention),
+        **_head_fields(fit.task, fit.attention, fit),
         "bias": np.asarray(fit.attention.bias, float).tolist(),
         "rivals": [render.picked(rival, *_RIVAL) for rival in fit.rivals],
         "test_set_risk": checked and float(checked),
@@ -357,17 +352,19 @@ def amp(args: Any) -> render.Shown:
     return shown
 
 
-def _head_fields(attention: AbstractAttention) -> dict[str, Any]:
-    """What several heads have beside their overlaps."""
+def _head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) -> dict[str, Any]:
+    """With several heads or features: overlaps as matrices, of a single head too, and what belongs to each head."""
     import numpy as np
 
-    if attention.family != "heads":
+    if attention.family != "heads" and not task.has_random_shift:
         return {}
-    weights = attention.head_weights
+    weights, learned = attention.head_weights, getattr(found, "bias", None)
+    biases = attention.bias if learned is None else learned.value
     return {
         "heads": attention.keys,
+        "overlaps": {"M": found.overlaps.M.tolist(), "Q": found.overlaps.Q.tolist()},
         "head_weights": None if weights is None else np.asarray(weights, float).tolist(),
-        "biases": np.ravel(attention.bias).tolist(),
+        "biases": np.ravel(biases).tolist(),
     }
 
 

@@ -133,6 +133,7 @@ def gradient_flow(
         0.352423 converged
     """
     check_problem(task, attention)
+    attention = attention.as_one_head()
     of_type("start", start, Overlaps, "of type Overlaps, such as aligned(0.1)")
     if np.ndim(start.M) > 3:
         raise refuse("start", f"(M of shape {np.shape(start.M)})", "a start, or one batch of them")
@@ -144,7 +145,7 @@ def gradient_flow(
     accuracy = real("accuracy", accuracy, above=0.0)
     single = np.ndim(start.M) == 2
     starts = jax.tree.map(lambda leaf: leaf[None], start) if single else start
-    problem = Problem(task, attention.as_one_head())
+    problem = Problem(task, attention)
     runs = follow(problem, starts, read, tolerance, accuracy)
     states = np.concatenate([runs.points, runs.end[:, None]], 1)
     risk, gradients = problem.values(states)

@@ -103,6 +103,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
         'minimum'
     """
     check_problem(task, attention)
+    attention = attention.as_one_head()
     check_overlaps(task, attention, overlaps)
     problem = Problem(task, attention)
     (state,) = states = problem.pack(jax.tree.map(lambda leaf: leaf[None], overlaps), spare=1)
@@ -176,6 +177,7 @@ def mismatched_minimum(
         0.93 minimum False
     """
     check_problem(task, attention, one_head=True)
+    attention = attention.as_one_head()
     if best is not None:
         of_type("best", best, Minimum, "what population_minimum returns")
     problem = Problem(task, attention)
@@ -270,6 +272,7 @@ def basins(
         20
     """
     check_problem(task, attention, one_head=True)
+    attention = attention.as_one_head()
     starts = random_starts(key, runs, size)
     (least,) = uncompiled_minima([task], attention)
     problem = Problem(task, attention)

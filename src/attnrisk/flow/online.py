@@ -188,7 +188,7 @@ def _check(task: Any, attention: Any, start: Any) -> _Problem:
     check_overlaps(task, attention, start, "start")
     if np.size(task.length.lengths) > 1:
         raise refuse("length", str(task.length), "a single length for online SGD")
-    return _Problem(task, attention)
+    return _Problem(task, attention.as_one_head())
 
 
 def _draw(

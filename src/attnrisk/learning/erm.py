@@ -26,7 +26,7 @@ from ..population.plan import has_exact_heads, heads_engine, light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import Averages, map_step, probes
-from .newton import LONGEST_STEP, FixedPointSolution, Start, distinct, run_newton
+from .newton import LONGEST_STEP, SAME, FixedPointSolution, Start, distinct, run_newton
 from .samples import draw
 from .scope import (
     check_alpha,
@@ -46,7 +46,6 @@ LOG2_POINTS = 9
 _FEW = 2  # randomisations on which fixed points are located, before all are used
 LOG2_SLOPES = 10  # points of a randomisation, a power of two, on which derivatives are taken
 
-_SAME = 1e-3  # distance, relative and in all, of two fixed points that are one
 _FINENESS = 0.7  # of the rule for the test risk of several heads or features: right to 10^-5
 _VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
@@ -72,8 +71,8 @@ def erm_asymptotics(
     Args:
         task: A task with up to 1000 tokens; up to 32 if it is a weighted one. With several heads or a general attention
             such as sparsemax, up to 32 scores in all.
-        attention: The attention, with up to three heads, which share one value vector. A free bias of one head is
-            learned, starting from the given one; those of several heads are fixed.
+        attention: The attention; on features with up to three heads, which share one value vector. A free bias of one
+            head is learned, starting from the given one; those of several heads are fixed.
         alpha: Number of sequences per dimension, `α = N/D > 0`.
         ridge: Ridge penalties on `k` (of every head), `v` and a free bias.
         seed: Seed of the Sobol points.
@@ -108,7 +107,8 @@ class Problem(Averages):
         cls, task: AbstractTask, attention: AbstractAttention, log2_points: int, seed: int
     ) -> "Problem":
         """With random points, if the equations cover the task and the attention has a minimum."""
-        task, attention = learnable(task, learner(attention)), attention
+        attention = learner(attention)
+        task = learnable(task, attention)
         log2_points, seed = whole("log2_points", log2_points, 1, 24), check_seed(seed)
         points = draw(task, attention.keys, log2_points, RANDOMISATIONS, seed)
         return cls.with_free_bias(task, attention, points)
@@ -186,7 +186,7 @@ class Problem(Averages):
             near = run_newton(part, alpha, ridge, start)
             if not near.result.converged:
                 starts.append(start)
-            elif not any(np.allclose(near.x, it.x, _SAME, _SAME) for it in starts):
+            elif not any(np.allclose(near.x, it.x, SAME, SAME) for it in starts):
                 starts.append(Start(start.name, near.x, True))
         return [run_newton(self, alpha, ridge, start) for start in starts]
 

@@ -57,7 +57,7 @@ def needed_data(
 
     Args:
         task: The task.
-        attention: The attention that learns.
+        attention: The attention that learns, with its bias if that is free.
         risk: The test risk to reach.
         other: Instead of `risk`, the attention to overtake.
         seed: Seed of the random points.
@@ -73,10 +73,11 @@ def needed_data(
     """
     if (risk is None) == (other is None):
         raise refuse("risk", "both" if risk is not None else "nothing", "one of risk and other")
-    learnable(task)
     whole("log2_points", log2_points, 1, 24)
     given = [each for each in (attention, other) if each is not None]
-    rivals = [learner(each).with_free_bias(False) for each in given]  # a bias is not learned
+    rivals = [learner(each) for each in given]
+    for each in rivals:
+        learnable(task, each)
     ends = [population_minimum(task, each).risk for each in rivals]
     ridges: dict[int, Ridge | None] = {}
 

@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from .._check import numbers, real, refuse, shown, whole
+from .._check import numbers, of_type, real, refuse, shown, whole
 from .._results import ErrorKind, Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
-from ..tasks import AbstractPlanted, AbstractSamplable, AbstractTask
+from ..tasks import AbstractSamplable, AbstractTask
 from .evidence import Evidence, Points, evidence, uncertainty, visits_all
 from .fixed_point import find_fixed_point
 from .scope import check_seed, optimisable
@@ -148,7 +148,8 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
         0.427 0.632 True
     """
     alpha = real("alpha", alpha, above=0.0)
-    if isinstance(task, AbstractPlanted) and task.spread != 1.0:
+    of_type("task", task, AbstractTask, "a task, such as SpikedSLR(2.0, 3)")
+    if task.spread != 1.0 and not task.no_optimum:
         found = _located(task, float(alpha))
         return OptimalAsymptotics(found, found)
     task = optimisable(task)
@@ -253,11 +254,14 @@ def informed(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoin
     return _branch(task, alpha, informed_start(task, alpha), points)
 
 
-def _located(task: AbstractPlanted, alpha: float) -> FixedPoint:
+def _located(task: AbstractTask, alpha: float) -> FixedPoint:
     """The optimum if all locations are known; in units of the spread `γ` the label noise is `Δ/γ`."""
     spread, noise = float(task.spread), float(task.noise) / float(task.spread)
     left = _regression_error(alpha, noise)
-    q_hat = alpha * float(task.shift) ** 2 / spread**2, np.inf if left == 0 else 1.0 / left - 1.0
+    q_hat = (
+        alpha * float(task.relevant_field) ** 2 / spread**2,
+        np.inf if left == 0 else 1.0 / left - 1.0,
+    )
     q_k, risk = q_hat[0] / (1.0 + q_hat[0]), float(task.noise) ** 2 + spread**2 * left
     # There is one fixed point: its free entropy, up to a constant, is compared with nothing.
     found = Outcome(*(Estimate(each, 0.0) for each in (q_k, 1.0 - left, *q_hat, 0.0, risk)))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
+from ..attention import AbstractAttention
 from ..numerics.linalg import LowRank, solve
 from .unknowns import Response
 
@@ -137,48 +137,29 @@ class Minimum(NamedTuple):
         return solve(self.hessian, flat).reshape(vector.shape)
 
 
-def has_sums(attention: AbstractAttention) -> bool:
-    """Whether tokens meet in few sums."""
-    return isinstance(attention, AbstractKernel | AbstractElementwise)
-
-
-def _top(attention: Any, scores: Float[Array, " L"]) -> Array:
-    """The logarithm of the scale in which the weights of a kernel are given."""
-    if not isinstance(attention, AbstractKernel):
-        return jnp.zeros(())
-    top = jnp.max(attention.log_phi(scores + attention.bias))
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
-    return jnp.maximum(top, np.log(attention.constant)) if attention.constant > 0 else top
-
-
 def _summands(
     attention: Any, scores: Float[Array, " L"], sample: Sample, top: Array
 ) -> Float[Array, "sums L"]:
-    """What each token adds to the sums: `φz`, `γ²φ²` and, for a kernel, `φ`."""
-    if isinstance(attention, AbstractKernel):
-        phi = jnp.exp(attention.log_phi(scores + attention.bias) - top)
-        return jnp.stack([phi * sample.values, sample.variance * phi**2, phi])
-    weight = attention.weight(scores + attention.bias)
-    return jnp.stack([weight * sample.values, sample.variance * weight**2])
+    """What each token adds to the sums: `φz`, `γ²φ²` and, where weights are divided by a sum, what is counted in it."""
+    own, counted = attention.strengths(scores, top)
+    added = [own * sample.values, sample.variance * own**2]
+    return jnp.stack(added if counted is None else [*added, counted])
 
 
 def _residual_of_sums(
     attention: Any, sums: Float[Array, "sums *batch"], sample: Sample, response: Response, top: Any
 ) -> Float[Array, "*batch"]:
     """`residual` as a function of the sums."""
-    total: Any = 1.0
-    if isinstance(attention, AbstractKernel):
-        total = sums[2] + (attention.constant * jnp.exp(-top) if attention.constant > 0 else 0.0)
-        total = jnp.where(total > 0, total, 1.0)
+    total = attention.total(sums[-1], top)
     return (sample.label * total - sums[0]) / jnp.sqrt(total**2 + response.v * sums[1])
 
 
 def _expand(
-    attention: AbstractAttention, chi: Array, sample: Sample, response: Response
+    attention: Any, chi: Array, sample: Sample, response: Response
 ) -> tuple[Array, Array, LowRank]:
     """The energy, its gradient and its Hessian, from the first two derivatives of each token."""
     scores = jnp.squeeze(chi, 0)
-    top, one = _top(attention, scores), jnp.ones_like(scores)
+    top, one = attention.log_scale(scores), jnp.ones_like(scores)
 
     def first(scores: Array) -> tuple[Array, Array]:
         return jax.jvp(lambda it: _summands(attention, it, sample, top), (scores,), (one,))
@@ -211,7 +192,7 @@ def _descend(
     attention: AbstractAttention, start: Array, sample: Sample, response: Response, steps: Any
 ) -> Minimum:
     """Newton's method with Levenberg–Marquardt damping; the energy never increases."""
-    size, structured = start.size, has_sums(attention)
+    size, structured = start.size, attention.has_sums
     stiffness = jnp.kron(response.stiffness, jnp.diag(1.0 / sample.variance))
     loose = response.stiffness[0, 0] / sample.variance
 
@@ -250,7 +231,7 @@ def _descend(
 
 def search(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:
     """Near the lowest minimum, from several starts: where it was last, at rest, and moved."""
-    moves = (_best_moves if has_sums(attention) else _moves)(attention, sample, response)
+    moves = (_best_moves if attention.has_sums else _moves)(attention, sample, response)
     starts = jnp.concatenate([last[None], sample.keys[None], sample.keys + moves])
     # One after another: arrays of all starts would be spread over threads, which costs more than they gain.
     ends, energies = jax.lax.map(
@@ -335,12 +316,10 @@ def _comparing(attention: AbstractAttention, sample: Sample) -> Directions:
     return jnp.stack([up, -up], 1)
 
 
-def _best_moves(
-    attention: AbstractAttention, sample: Sample, response: Response
-) -> Float[Array, "moves 1 L"]:
+def _best_moves(attention: Any, sample: Sample, response: Response) -> Float[Array, "moves 1 L"]:
     """Those of `_moves` that lead lowest, all tokens compared at once: replacing a token in the sums costs nothing."""
     scores = jnp.squeeze(sample.keys, 0)
-    length, top = scores.size, _top(attention, scores)
+    length, top = scores.size, attention.log_scale(scores)
     stiffness = response.stiffness[0, 0] / sample.variance
 
     def add(scores: Array) -> Array:

@@ -5,17 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._check import of_type, real, refuse, shown, whole
+from .._check import of_type, real, refuse, whole
 from ..attention import AbstractAttention
-from ..tasks import (
-    AbstractPlanted,
-    AbstractSamplable,
-    AbstractSelected,
-    AbstractTask,
-    AbstractWeighted,
-)
+from ..tasks import AbstractSamplable, AbstractTask
 from .asymptotics import Ridge
-from .proximal import has_sums
 
 # Beyond these a minimum is not told from rounding, or lies at longer keys than can be integrated.
 LOUDEST, STRONGEST, MOST_DATA = 1e4, 1e6, 1e3  # label noise, ν and α
@@ -34,9 +27,15 @@ def learnable(task: AbstractTask, attention: AbstractAttention | None = None) ->
     asked, longest, why = "learning from finite data", _LONGEST, ""
     if attention is not None and not 1 <= attention.keys <= MOST_HEADS:
         raise refuse("heads", attention.keys, f"at most {MOST_HEADS} where they are learned")
+    if attention is not None and attention.keys > 1 and not task.has_random_shift:
+        allowed = (
+            "1 for learning on a task of one direction: several are copies of one head, and the equations do not "
+            "determine V where Q is singular; experiments take them"
+        )
+        raise refuse("heads", attention.keys, allowed)
     if task.visited(longest) > 1:
         longest, why = _LONGEST_DENSE, ", where each location of a sequence is visited"
-    elif attention is not None and not has_sums(attention):
+    elif attention is not None and not attention.has_sums:
         longest = _LONGEST_DENSE // attention.keys
         why = "; more for one head of a kernel or element-wise attention, whose tokens meet in few sums"
     _check_length(task, longest, asked, why)
@@ -79,26 +78,14 @@ def check_seed(seed: int) -> int:
 
 def optimisable(task: AbstractTask, asked: str = "the Bayes optimum") -> AbstractSamplable:
     """The task, if section 7 covers it."""
-    known = _covered(task, asked)
+    known: Any = of_type("task", task, AbstractTask, "a task, such as SpikedSLR(2.0, 3)")
+    if known.no_optimum:
+        raise refuse("task", known.name, f"spiked or max for {asked}: {known.no_optimum}")
     if known.spread != 1.0:
         allowed = f"1 for {asked}: with another, the norm of a token gives its location away"
         raise refuse("spread", f"{known.spread:g}", allowed)
     _check_length(known, _LONGEST, asked)
     return known
-
-
-def _covered(task: AbstractTask, asked: str) -> Any:
-    if isinstance(task, AbstractWeighted):
-        allowed = (
-            f"planted or selected for {asked}: of a weight g the mean given noisy fields, on which the equations are "
-            "built, has no formula"
-        )
-        raise refuse("task", task.name, allowed)
-    if not isinstance(task, AbstractPlanted | AbstractSelected):
-        given = task.name if isinstance(task, AbstractTask) else shown(task)
-        allowed = f"spiked or max for {asked}: with features the overlap of k is a matrix, its equations have a number"
-        raise refuse("task", given, allowed)
-    return task
 
 
 def _check_length(task: AbstractTask, longest: int, asked: str, why: str = "") -> None:
@@ -108,8 +95,14 @@ def _check_length(task: AbstractTask, longest: int, asked: str, why: str = "") -
 
 
 def learner(attention: AbstractAttention) -> AbstractAttention:
-    """The attention, if a ridge on `k` leaves it a minimum."""
+    """The attention, of a single head the plain one, if a ridge on `k` leaves it a minimum."""
     of_type("attention", attention, AbstractAttention, "an attention, such as Softmax()")
+    attention = attention.as_one_head()
+    if attention.free_weights:
+        allowed = (
+            "average or numbers where heads are learned: no equation fixes a weight of each head"
+        )
+        raise refuse("weights", "free", allowed)
     if learns_bias(attention):
         if attention.with_bias(np.zeros_like(attention.bias)).is_scale_sensitive:
             return attention

@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import block_diag
 
-from ..attention import AbstractAttention, AbstractElementwise, AbstractKernel
+from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.linalg import LowRank
 from .equations import Averages, Displacements, flat, minima_of, per_randomisation
-from .proximal import Minimum, Sample, has_sums
+from .proximal import Minimum, Sample
 from .samples import Points, cavity_samples, locate
 from .unknowns import Response, Unknowns
 
@@ -55,7 +55,7 @@ def _growth_of(
         sample = jax.tree.map(lambda leaf: leaf[0], flat(seen.sample))
         weights = group.weight * seen.probability.ravel() / len(seen.probability)
         at = minima_of(attention, sample, unknowns, near, False)
-        growths = (_growths_by_sums if has_sums(attention) else _growths)(
+        growths = (_growths_by_sums if attention.has_sums else _growths)(
             attention, at, sample, response
         )
         growth += np.einsum("n,nij->ij", weights, np.asarray(growths))
@@ -110,34 +110,36 @@ def _growths(
 
 @eqx.filter_jit
 def _growths_by_sums(
-    attention: AbstractKernel | AbstractElementwise,
+    attention: Any,
     minima: Minimum,
     samples: Sample,
     response: Response,
 ) -> Float[Array, "n 2 2"]:
     """The same where all blocks of `J` are diagonals plus matrices of low rank, in a time that grows like `L`.
 
-    Then `B = diag(d) + a rᵀ`: a weight depends on the other scores through the sum that it is divided by.
+    Then `B = diag(d) + a rᵀ`: with `σ_ℓ = s_ℓ/S` a weight depends on the other scores through the sum `S = Σ_m c_m`
+    alone, `∂σ_ℓ/∂χ_m = s'_ℓ δ_ℓm/S − σ_ℓ c'_m/S`.
     """
 
     def one(at: Minimum, sample: Sample) -> Float[Array, "2 2"]:
         hessian, root = at.hessian, jnp.sqrt(sample.variance)
         assert isinstance(hessian, LowRank)
-        weights, own = jax.jvp(attention.attend, (at.chi,), (jnp.ones_like(at.chi),))
-        if isinstance(
-            attention, AbstractKernel
-        ):  # the derivative by a token's own score, at a fixed sum
-            slope = jax.grad(lambda it: jnp.sum(attention.log_phi(it + attention.bias)))(at.chi)[0]
-            own, shared = jnp.where(weights > 0, weights * slope, 0.0), weights
-        else:
-            shared = jnp.zeros_like(weights)
+        scores = jnp.squeeze(at.chi, 0)
+        top = attention.log_scale(scores)
+
+        def parts(scores: Array) -> Array:
+            own, counted = attention.strengths(scores, top)
+            return jnp.stack([own, jnp.zeros_like(own) if counted is None else counted])
+
+        (strength, counted), slopes = jax.jvp(parts, (scores,), (jnp.ones_like(scores),))
+        total = attention.total(jnp.sum(counted), top)
+        weights, (own, shared) = strength / total, slopes / total
         width = 1.0 + response.v * jnp.sum(sample.variance * weights**2)
         left = (sample.label - jnp.sum(weights * sample.values)) / width
         by_left = sample.values + 2.0 * response.v * left * sample.variance * weights
         by_left = -by_left / width
         diagonal = left * own
-        normalised = float(isinstance(attention, AbstractKernel))
-        r = (by_left - jnp.sum(by_left * shared)) * own - normalised * diagonal
+        r = by_left * own - (jnp.sum(by_left * weights) + left) * shared
         K, d = response.stiffness[0, 0] / sample.variance, hessian.diagonal
         W = hessian.inverse_core
         P, R = K * hessian.rows / d, diagonal * hessian.rows / d  # of K H⁻¹ and of diag·H⁻¹

@@ -14,7 +14,7 @@ from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import LOG2_POINTS, Problem, erm_asymptotics
 from .newton import Start, distinct, run_newton
-from .scope import check_alpha, learns_bias
+from .scope import check_alpha, learner, learns_bias
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
@@ -62,7 +62,7 @@ def tuned_erm_asymptotics(
         0.54
     """
     alpha = check_alpha(alpha)
-    log2_points = whole("log2_points", log2_points, 1, 24)
+    log2_points, attention = whole("log2_points", log2_points, 1, 24), learner(attention)
     problem = Problem.of(task, attention, log2_points, seed)
     part = problem.first_points(log2_points - _LOG2_FEW)
     descent = Descent(part.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)

@@ -45,7 +45,9 @@ _ROUGH = 0.5  # of a rule to search with
 _DISTINCT = 1e-4  # risks of descents that are nearer have one minimum
 _MOST_CONTINUED = 3  # of distinct minima, lowest first
 _LONGEST_KEY = 12.0  # a longer key has no minimum near
-_DIFFERENCE = 0.01  # step of central differences for a Hessian
+# Steps of central differences for a Hessian. Where an attention has kinks the risk may have a term of third order in
+# the size of a step, and differences an error of first order, which a second step removes.
+_STEP, _STEPS_AT_KINKS = (0.01,), (0.01, 0.005)
 _CURVED = 1e-5  # an eigenvalue below this is not told from zero
 
 
@@ -143,7 +145,7 @@ class HeadsMinimum(eqx.Module):
     @property
     def converged(self) -> bool:
         """Whether the descent ended at a minimum, or at an infimum, and not at a saddle."""
-        return self.result.converged and self.lowest.kind != "saddle"
+        return self.result.converged
 
 
 def heads_minimum(
@@ -323,9 +325,10 @@ def _certified(
     norm = float(np.linalg.norm(end.gradient))
     kind: Kind = "not certified"
     eigenvalues = np.zeros(0)
+    result = Result.CONVERGED if problem.task.spread == 1.0 else Result.ON_MANIFOLD
     if exact:
         kind, eigenvalues = _curvature(problem, integral, end)
-    result = Result.CONVERGED if problem.task.spread == 1.0 else Result.ON_MANIFOLD
+        result = Result.SADDLE if kind == "saddle" else result
     if not norm < (1e2 * _TOLERANCE if exact else 1e2 * _SEARCH_TOLERANCE):
         result = Result.K_DIVERGES if longest > _LONGEST_KEY else Result.NOT_STATIONARY
     elif exact:  # what a descent that stops at this gradient may be above the minimum
@@ -344,16 +347,24 @@ def _curvature(problem: ManifoldProblem, integral: Any, end: Descent) -> tuple[K
     """What the eigenvalues of the Hessian of `E[y²] − A²/B` say.
 
     From central differences of the gradient, which a descent of one step gives. Where the gradient vanishes it is
-    `A²/B` times the Hessian of the loss.
+    `A²/B` times the Hessian of the loss. Where there may be kinks, differences over two steps are extrapolated, and an
+    eigenvalue within what that changes is not told from zero; of a kink that is a crest both are far below it.
     """
-    nodes, weights = np.array([-1.0, 1.0]), np.array([-0.5, 0.5])
+    steps = _STEP if problem.attention.analytic else _STEPS_AT_KINKS
     size = end.at.size
-    moves = _DIFFERENCE * nodes[:, None, None] * np.eye(size)
-    places = (np.asarray(end.at) + moves).reshape(-1, size)
+    moves = np.array(steps)[:, None, None, None] * np.array([1.0, -1.0])[:, None, None]
+    places = (np.asarray(end.at) + moves * np.eye(size)).reshape(-1, size)
     found = _descend(problem, integral, places, 0.0, 1)
-    parts = np.stack([each.gradient for each in found]).reshape(nodes.size, size, size)
-    hessian = np.einsum("d,dij->ij", weights / _DIFFERENCE, parts) * math.exp(-float(end.value))
-    eigenvalues = np.linalg.eigvalsh((hessian + hessian.T) / 2.0)
-    if eigenvalues[0] < -_CURVED:
+    above, below = (
+        np.stack([each.gradient for each in found])
+        .reshape(len(steps), 2, size, size)
+        .swapaxes(0, 1)
+    )
+    slopes = math.exp(-float(end.value)) * (above - below) / (2.0 * np.array(steps)[:, None, None])
+    last = (slopes[-1] + slopes[-1].T) / 2.0
+    change = last - (slopes[0] + slopes[0].T) / 2.0
+    eigenvalues, vectors = np.linalg.eigh(last + change)
+    unsure = _CURVED + abs(float(vectors[:, 0] @ change @ vectors[:, 0]))
+    if eigenvalues[0] < -unsure:
         return "saddle", eigenvalues
-    return ("minimum" if eigenvalues[0] > _CURVED else "flat"), eigenvalues
+    return ("minimum" if eigenvalues[0] > unsure else "flat"), eigenvalues

@@ -73,6 +73,7 @@ def population_risk(
         0.804311
     """
     check_problem(task, attention)
+    attention = attention.as_one_head()
     check_problem(task, attention, known=steepest(task, attention, aligned=False) < math.inf)
     check_overlaps(task, attention, overlaps)
     if not is_exact(task, attention) and has_exact_heads(task, attention):

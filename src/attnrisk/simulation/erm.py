@@ -139,7 +139,8 @@ def fit_erm(
         >>> print(f"{fit.test_risk:.3f}", fit.k.shape, fit.result)
         0.608 (300,) converged
     """
-    check_padding(check_data(data), learner(attention))
+    attention = learner(attention)
+    check_padding(check_data(data), attention)
     check_noise(data.task)
     of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     tolerance = TOLERANCE[data.precision] if tolerance is None else tolerance

@@ -101,6 +101,7 @@ def fit_sgd(
         (50, (2, 30))
     """
     check_problem(check_data(data).task, attention)
+    attention = attention.as_one_head()
     step = real("step", step, above=0.0)
     momentum = real("momentum", momentum, minimum=0.0, below=1.0)
     rates = as_arrays((step, momentum, real("weight_decay", weight_decay, minimum=0.0)))

@@ -14,8 +14,8 @@ from ..population import Minimum, bayes_risk, population_minimum
 from ..population.minimisers import linear_minimum, softmax_minimum
 from ..population.overlaps import swapped
 from ..tasks import FeatureSLR, flipped
-from .question import AbstractQuestion, Record
-from .questions import AbstractAttentionQuestion, estimated
+from .question import AbstractQuestion, Record, estimated
+from .questions import AbstractAttentionQuestion
 
 FLIPPED = "flipped"  # the task whose needle is shifted by `√ν` along `k*` or against it
 TIMES = np.geomspace(0.1, 1e4, 60)  # of flows

@@ -1,17 +1,28 @@
-"""Questions about heads and features with infinite data (section 10)."""
+"""Questions about heads and features, with infinite data and with finite (section 10)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
-from .._check import refuse, whole
+from .._check import real, refuse, whole
 from .._results import record
-from ..attention import DEFAULT_BIAS, BayesSoftmax, SoftmaxPlusOne, get_heads
+from ..attention import (
+    DEFAULT_BIAS,
+    AbstractAttention,
+    BayesSoftmax,
+    SoftmaxPlusOne,
+    get_heads,
+)
+from ..learning import Ridge, erm_asymptotics
+from ..learning.erm import LOG2_POINTS
+from ..learning.scope import learnable, learner
 from ..population import Overlaps, bayes_risk, heads_minimum, population_risk, prune_heads
+from ..simulation import fit_erm, sample
+from ..simulation.data import LARGEST_DIM
 from ..tasks import FeatureSLR, parse_features, parse_lengths
-from .question import AbstractQuestion, Record
-from .questions import estimated
+from .question import AbstractQuestion, Record, estimated
 
 SOFTMAX_PLUS_ONE = SoftmaxPlusOne.name
 
@@ -24,11 +35,12 @@ class AbstractFeatureQuestion(AbstractQuestion):
 
     features: str
     length: str
+    noise: float = field(default=0.0, kw_only=True)
 
     @property
     def problem(self) -> FeatureSLR:
         """The task itself."""
-        return FeatureSLR(parse_features(self.features), parse_lengths(self.length))
+        return FeatureSLR(parse_features(self.features), parse_lengths(self.length), self.noise)
 
     @property
     def label(self) -> str:
@@ -68,7 +80,29 @@ class HeadsOnAtoms(AbstractFeatureQuestion):
 
 
 @dataclass(frozen=True)
-class LeastHeads(AbstractFeatureQuestion):
+class AbstractHeadsQuestion(AbstractFeatureQuestion):
+    """A question about some heads on features; `attention`, `heads` and `bias` as in `get_heads`."""
+
+    attention: str
+    heads: int
+    bias: str = field(default=DEFAULT_BIAS, kw_only=True)
+
+    @property
+    def student(self) -> AbstractAttention:
+        """The heads."""
+        return get_heads(self.attention, whole("heads", self.heads, 1, 100), self.bias)
+
+    @property
+    def label(self) -> str:
+        return f"{self.heads} × {self.attention}, {self.features}, L = {self.length}"
+
+    def check(self) -> None:
+        super().check()
+        assert self.student is not None
+
+
+@dataclass(frozen=True)
+class LeastHeads(AbstractHeadsQuestion):
     """The least risk of some heads; `certify` and `random_starts` as in `heads_minimum`.
 
     `pruned` are the risks with one head less each time, of heads that are normalised one by one.
@@ -77,28 +111,17 @@ class LeastHeads(AbstractFeatureQuestion):
     kind: ClassVar[str] = "heads"
     batch: ClassVar[int] = 4
 
-    attention: str
-    heads: int
     certify: bool = True
     random_starts: int = 12
     prune: bool = False
-    bias: str = DEFAULT_BIAS
-
-    @property
-    def label(self) -> str:
-        return f"{self.heads} × {self.attention}, {self.features}, L = {self.length}"
 
     @property
     def compiled_with(self) -> tuple[Any, ...]:
         law = self.problem.shift_law
         return self.attention, self.heads, np.shape(law.means), self.certify, self.bias
 
-    def check(self) -> None:
-        super().check()
-        get_heads(self.attention, whole("heads", self.heads, 1, 100), self.bias)
-
     def answer(self) -> Record:
-        task, student = self.problem, get_heads(self.attention, self.heads, self.bias)
+        task, student = self.problem, self.student
         found = heads_minimum(task, student, certify=self.certify, random_starts=self.random_starts)
         told = record(found) | {"kind": found.lowest.kind}
         if self.prune and student.head_weights is not None:
@@ -106,3 +129,71 @@ class LeastHeads(AbstractFeatureQuestion):
             told["pruned"] = [float(step.risk) for step in left]
             told["pruned_error"] = max(float(step.risk.error) for step in left)
         return told
+
+
+def _with_matrices(found: Any, attention: AbstractAttention) -> Record:
+    """The record of learned heads: overlaps as matrices, in place of the numbers of one head."""
+    flat = {
+        name: value
+        for name, value in record(found).items()
+        if name[:3] not in ("m_k", "q_k", "V_k")
+    }
+    weights = attention.head_weights
+    return flat | {
+        "M": np.asarray(found.overlaps.M).tolist(),
+        "Q": np.asarray(found.overlaps.Q).tolist(),
+        "head_weights": None if weights is None else np.asarray(weights, float).tolist(),
+        "biases": np.ravel(attention.bias).tolist(),
+    }
+
+
+@dataclass(frozen=True)
+class HeadsERM(AbstractHeadsQuestion):
+    """Empirical risk minimisation of heads on features, averaged over `2**log2_points` points."""
+
+    kind: ClassVar[str] = "heads erm"
+    package: ClassVar[str] = "learning"
+
+    alpha: float
+    ridge_k: float
+    ridge_v: float
+    log2_points: int = LOG2_POINTS
+
+    def check(self) -> None:
+        super().check()
+        learnable(self.problem, learner(self.student))
+        real("alpha", self.alpha, above=0.0)
+        Ridge(self.ridge_k, self.ridge_v)
+
+    def answer(self) -> Record:
+        ridge = Ridge(self.ridge_k, self.ridge_v)
+        found = erm_asymptotics(self.problem, self.student, self.alpha, ridge, 0, self.log2_points)
+        return _with_matrices(found, self.student) | {"warning": found.warning or ""}
+
+
+@dataclass(frozen=True)
+class HeadsSimulate(AbstractHeadsQuestion):
+    """The same on a drawn dataset, as `attnrisk simulate --heads` does it."""
+
+    kind: ClassVar[str] = "heads simulate"
+    package: ClassVar[str] = "simulation"
+
+    alpha: float
+    ridge_k: float
+    ridge_v: float
+    dim: int
+    seed: int
+
+    def check(self) -> None:
+        super().check()
+        learner(self.student)
+        real("alpha", self.alpha, above=0.0)
+        Ridge(self.ridge_k, self.ridge_v)
+        whole("dim", self.dim, self.problem.features + 1, LARGEST_DIM)
+        whole("seed", self.seed, 0, 2**32 - 1)
+
+    def answer(self) -> Record:
+        for_data, for_start, _ = jax.random.split(jax.random.key(self.seed), 3)
+        data = sample(self.problem, for_data, max(1, round(self.alpha * self.dim)), self.dim)
+        fit = fit_erm(data, self.student, Ridge(self.ridge_k, self.ridge_v), for_start)
+        return _with_matrices(fit, fit.attention)

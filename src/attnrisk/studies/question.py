@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from .._results import Result
+from .._results import Estimate, Result
 from .fingerprint import fingerprint
 
 Record = dict[str, Any]
@@ -18,6 +18,12 @@ _CONVERGED = frozenset(result.value for result in Result if result.converged)
 def is_converged(result: str) -> bool:
     """Whether the `result` of a record is that of an answer which converged."""
     return result in _CONVERGED
+
+
+def estimated(risk: Estimate) -> Record:
+    """The record of an answer that is one converged number."""
+    error = {"risk": float(risk.value), "risk_error": float(risk.error)}
+    return error | {"result": str(Result.CONVERGED), "converged": True}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from .._check import one_of, real, refuse, whole
-from .._results import Estimate, Result, record
+from .._results import record
 from .._rows import BAYES, FLOOR
 from ..attention import DEFAULT_BIAS, AbstractAttention, get_attention, named
 from ..learning import (
@@ -31,7 +31,8 @@ from ..population import (
 from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
-from .question import AbstractQuestion, Answer, Record
+from .head_questions import FeatureBayes, HeadsERM, HeadsSimulate, LeastHeads
+from .question import AbstractQuestion, Answer, Record, estimated
 from .training_questions import Train
 
 _LARGEST_SEED = 2**32 - 1
@@ -111,12 +112,6 @@ class AbstractAttentionQuestion(AbstractTaskQuestion):
     @property
     def name(self) -> str:
         return named(self.attention, self.bias)
-
-
-def estimated(risk: Estimate) -> Record:
-    """The record of an answer that is one converged number."""
-    error = {"risk": float(risk.value), "risk_error": float(risk.error)}
-    return error | {"result": str(Result.CONVERGED), "converged": True}
 
 
 @dataclass(frozen=True)
@@ -312,5 +307,9 @@ class AMP(AbstractTaskQuestion):
 
 # What a study can ask.
 QUESTIONS: dict[str, type[AbstractQuestion]] = {
-    each.kind: each for each in (Bayes, Population, ERM, TunedERM, Optimal, Simulate, AMP, Train)
+    each.kind: each
+    for each in (
+        *(Bayes, Population, ERM, TunedERM, Optimal, Simulate, AMP, Train),
+        *(FeatureBayes, LeastHeads, HeadsERM, HeadsSimulate),
+    )
 }

@@ -128,7 +128,9 @@ class Study(BaseModel):
     length: Annotated[Words | None, _axis("length", _law)] = None
     noise: Annotated[Numbers | None, _axis("noise", _number)] = None
     spread: Annotated[Numbers | None, _axis("spread", _number)] = None
+    features: Annotated[Words | None, _axis("features", _word)] = None
     attention: Annotated[Words | None, _axis("attention", _word)] = None
+    heads: Annotated[Wholes | None, _axis("heads", _whole)] = None
     bias: Annotated[Words | None, _axis("bias", _bias)] = None
     alpha: Annotated[Numbers | None, _axis("alpha", _number)] = None
     ridge_k: Annotated[Numbers | None, _axis("ridge_k", _number)] = None
@@ -173,7 +175,10 @@ class Study(BaseModel):
         }
         first = {name: values[:1] for name, values in axes.items()}
         alone = ({**first, name: values} for name, values in axes.items())
-        crossed = (("task", "nu", "spread"), ("task", "length", "pairs"))
+        crossed = (
+            *(("task", "nu", "spread"), ("task", "length", "pairs")),
+            *(("attention", "heads", "bias"), ("features", "dim"), ("length", "heads")),
+        )
         together = (
             first | {name: axes[name] for name in names if name in axes} for names in crossed
         )

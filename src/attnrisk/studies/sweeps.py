@@ -1,6 +1,7 @@
 """Sweeps: all questions of a study, answered into a store; its answers as a labelled grid, and as files."""
 
 import csv
+import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -147,7 +148,9 @@ def _outputs(rows: list[Row | None]) -> list[str]:
 
 
 def _column(rows: list[Row | None], name: str) -> np.ndarray:
-    values = [None if row is None else row.outputs.get(name) for row in rows]
+    found = [None if row is None else row.outputs.get(name) for row in rows]
+    # Matrices of several heads differ in shape from point to point: in a grid they are text.
+    values = [json.dumps(each) if isinstance(each, list) else each for each in found]
     kind = next((type(value) for value in values if value is not None), float)
     kind = float if kind is int else kind
     lack = _MISSING_VALUES[kind]

@@ -19,6 +19,7 @@ from .slr import AbstractSamplable, AbstractTask, LengthLaw
 class AbstractSelected(AbstractSamplable):
     """Tasks with Gaussian tokens, whose location is drawn from `softmax(sharpness · χ*)` (`inf`: argmax)."""
 
+    no_optimum: ClassVar[str] = ""
     sharpness: eqx.AbstractVar[Any]
     spread: ClassVar[float] = 1.0
 
@@ -73,6 +74,9 @@ class AbstractSelected(AbstractSamplable):
 class AbstractWeighted(AbstractTask):
     """Tasks given by a density ratio `g(ε, χ*)` with `E[g] = 1` and no further structure."""
 
+    no_optimum: ClassVar[str] = (
+        "of a weight g the mean given noisy fields, on which the equations are built, has no formula"
+    )
     spread: ClassVar[float] = 1.0
 
     @property

@@ -158,13 +158,15 @@ class AbstractTask(AbstractValue):
     """A task: the distribution of the location given the teacher fields `χ*`, of the length, and the label noise `Δ`.
 
     The teacher has `features` key directions and `v*`. `has_random_shift` says that the shift of the relevant token
-    along them is drawn from a law.
+    along them is drawn from a law. `no_optimum` is why the Bayes optimum of section 7 does not cover the task; empty
+    where it does.
     """
 
     name: eqx.AbstractClassVar[str]
     length: eqx.AbstractVar[LengthLaw]
     features: ClassVar[int] = 1  # key directions of the teacher
     has_random_shift: ClassVar[bool] = False
+    no_optimum: ClassVar[str] = "its location has no known law given noisy fields"
     noise: eqx.AbstractVar[float]
     spread: eqx.AbstractVar[float]  # standard deviation of the relevant token's fields
 
@@ -319,6 +321,7 @@ class AbstractNeedle(AbstractSamplable):
 class AbstractPlanted(AbstractNeedle):
     """Tasks with one feature, along which the relevant token is always shifted by `shift`."""
 
+    no_optimum: ClassVar[str] = ""
     shift: eqx.AbstractVar[Any]
 
     @property
