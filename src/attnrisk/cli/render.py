@@ -127,11 +127,13 @@ def significant(estimate: Estimate, most: int = DIGITS) -> str:
 
 def overlap_words(overlaps: Any) -> str:
     """Overlaps with the teacher on one line, those among student vectors on another."""
-    numbers = overlaps.as_dict()
-    words = [
-        f"{name} = {value}" if isinstance(value, list) else f"{name} = {round(value, 12):z.8g}"
-        for name, value in numbers.items()
-    ]
+
+    def shown(value: Any) -> str:
+        if isinstance(value, list):
+            return f"[{', '.join(map(shown, value))}]"
+        return f"{round(value, 12):z.8g}"
+
+    words = [f"{name} = {shown(value)}" for name, value in overlaps.as_dict().items()]
     lines = ([each for each in words if each[0] in letters] for letters in ("mM", "qQ"))
     return "\n".join(", ".join(line) for line in lines)
 

@@ -1,6 +1,6 @@
 """Attentions that know the length: an engine for each length, averaged over its law."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -31,37 +31,41 @@ class PerLength(AbstractEngine):
     def correlations(
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
-        return _mean(
-            (chance, engine.correlations(alone, own, overlaps.stretched(jnp.asarray(stretch))))
-            for engine, (chance, alone, own, stretch) in zip(
-                self.engines, each_length(task, attention), strict=True
-            )
+        return self._mean(
+            task,
+            attention,
+            lambda engine, alone, own, stretch: engine.correlations(
+                alone, own, overlaps.stretched(jnp.asarray(stretch))
+            ),
         )
 
     def by_head(
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
         """Of each head and each pair, where the engines have them."""
-        return _mean(
-            (chance, engine.by_head(alone, own, overlaps.stretched(jnp.asarray(stretch))))
-            for engine, (chance, alone, own, stretch) in zip(
-                self.engines, each_length(task, attention), strict=True
-            )
+        return self._mean(
+            task,
+            attention,
+            lambda engine, alone, own, stretch: engine.by_head(
+                alone, own, overlaps.stretched(jnp.asarray(stretch))
+            ),
         )
 
     def profile(self, task: AbstractTask, attention: AbstractAttention, m_kk: Any) -> Correlations:
-        return _mean(
-            (chance, engine.profile(alone, own, stretch * m_kk))
-            for engine, (chance, alone, own, stretch) in zip(
-                self.engines, each_length(task, attention), strict=True
-            )
+        return self._mean(
+            task,
+            attention,
+            lambda engine, alone, own, stretch: engine.profile(alone, own, stretch * m_kk),
         )
 
-
-def _mean(parts: Iterator[tuple[Any, Correlations]]) -> Correlations:
-    chances, found = zip(*parts, strict=True)
-    labels, powers = zip(*found, strict=True)
-    return Correlations(
-        sum(chance * each for chance, each in zip(chances, labels, strict=True)),
-        sum(chance * each for chance, each in zip(chances, powers, strict=True)),
-    )
+    def _mean(
+        self, task: AbstractTask, attention: AbstractAttention, of: Callable[..., Correlations]
+    ) -> Correlations:
+        """The mean over the lengths of a function of an engine and its task, attention and stretch."""
+        label: Any = 0.0
+        power: Any = 0.0
+        lengths = each_length(task, attention)
+        for engine, (chance, *own) in zip(self.engines, lengths, strict=True):
+            found = of(engine, *own)
+            label, power = label + chance * found[0], power + chance * found[1]
+        return Correlations(label, power)
