@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from .._results import Estimate, Result
+    from ..attention import AbstractAttention
 
 INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
 DIGITS = 12  # more than anyone compares by eye
@@ -136,6 +137,25 @@ def overlap_words(overlaps: Any) -> str:
     words = [f"{name} = {shown(value)}" for name, value in overlaps.as_dict().items()]
     lines = ([each for each in words if each[0] in letters] for letters in ("mM", "qQ"))
     return "\n".join(", ".join(line) for line in lines)
+
+
+def heads_words(attention: AbstractAttention) -> str:
+    """`2 heads of softmax`."""
+    return f"{attention.keys} heads of " * (attention.keys > 1) + attention.head_name
+
+
+def head_fields(attention: AbstractAttention) -> dict[str, Any]:
+    """What several heads have beside their overlaps."""
+    import numpy as np
+
+    if attention.family != "heads":
+        return {}
+    weights = attention.head_weights
+    return {
+        "heads": attention.keys,
+        "head_weights": None if weights is None else np.asarray(weights, float).tolist(),
+        "biases": np.ravel(attention.bias).tolist(),
+    }
 
 
 def optional(value: float | None, form: str) -> str | None:
