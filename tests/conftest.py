@@ -19,7 +19,8 @@ import attnrisk  # noqa: F401 -- switches double precision on
 def pytest_runtest_protocol(item):
     """Under `make test` compile with few optimisations, which takes a quarter of the time.
 
-    Tests marked `optimised` run for longer than they compile, and are compiled with the usual optimisations of LLVM.
+    Tests marked `optimised`, which run for longer than they compile, are compiled with the optimisations that are left
+    by `XLA_FLAGS`.
     `make test-all` leaves all settings of the compiler as users have them.
     """
     fast = jax.config.read("jax_disable_most_optimizations")

@@ -1,5 +1,6 @@
 """Tables that the tests cross with each other, and the slow, obvious version of everything: plain Monte Carlo."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,6 +62,12 @@ def sample_fields(task, length, n, rng):
     return fields, location, spread
 
 
+@eqx.filter_jit
+def attend(attention, scores):
+    """The weights of many sequences, compiled as one: its operations one by one take longer to compile."""
+    return jax.vmap(attention)(scores)
+
+
 def monte_carlo_risk(task, attention, overlaps, n, rng):
     """Mean and standard error of `(y − σ(χ)·z)²` over sequences drawn token by token."""
     overlap = np.array([[overlaps.m_kk, overlaps.m_kv], [overlaps.m_vk, overlaps.m_vv]])
@@ -72,7 +79,7 @@ def monte_carlo_risk(task, attention, overlaps, n, rng):
         own = rng.normal(size=teacher.shape) * spread[..., None]
         student = teacher @ overlap.T + own @ root.T
         label = teacher[np.arange(n), location, 1] + task.noise * rng.normal(size=n)
-        attending = np.asarray(jax.vmap(attention)(jnp.asarray(student[..., 0])))
+        attending = np.asarray(attend(attention, jnp.asarray(student[..., 0])))
         losses.append((label - (attending * student[..., 1]).sum(1)) ** 2)
         weights.append(probability)
     mean = sum(w * loss.mean() for w, loss in zip(weights, losses, strict=True))

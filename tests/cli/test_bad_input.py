@@ -24,6 +24,7 @@ BAD = [
     ("bayes --length 3-1", "--length = 3-1", "the shortest first"),
     ("bayes --length 99999999999999999999", "--length = [1e+20]", "from 1 to"),
     ("bayes --noise 1e200", "--noise = 1e+200", "≤ 1e+12"),
+    ("bayes --task features --features flipped:9 --noise 1e200", "--noise = 1e+200", "≥ 0"),
     ("bayes --length 2:0.5,3:0.4", "--length probabilities = [0.5, 0.4] (sum 0.9)", "sum one"),
     ("bayes --length 2:1.5,3:-0.5", "--length probabilities = [1.5, -0.5]", "≥ 0"),
     ("bayes --length 2:nan", "--length probabilities = [nan]", "≥ 0"),

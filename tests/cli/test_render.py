@@ -5,9 +5,10 @@ import math
 
 import pytest
 
-from attnrisk import Estimate, MaxSLR, Result, SpikedSLR
+from attnrisk import Estimate, MaxSLR, Overlaps, Result, SpikedSLR
 from attnrisk.cli.render import (
     nested,
+    overlap_words,
     print_json,
     result_notes,
     result_words,
@@ -42,6 +43,16 @@ def test_as_many_digits_as_the_error_leaves(value, error, shown):
 
 def test_no_more_digits_than_asked():
     assert significant(Estimate(1 / 3, 1e-15), most=5) == "0.33333"
+
+
+def test_overlaps_have_eight_digits():
+    assert "m_kk = 0.33333333, " in overlap_words(Overlaps(m_kk=1 / 3, q_kk=1.0))
+    two_heads = Overlaps([[1 / 3, 0], [0, 0], [0, 1]], [[2 / 3, 0, 0], [0, 1, 0], [0, 0, 1.5]])
+    lines = (
+        "M = [[0.33333333, 0], [0, 0], [0, 1]]",
+        "Q = [[0.66666667, 0, 0], [0, 1, 0], [0, 0, 1.5]]",
+    )
+    assert overlap_words(two_heads).splitlines() == list(lines)
 
 
 def test_json_has_no_infinity(capsys):

@@ -149,6 +149,7 @@ BAD = [
     ("simulate --alpha 2 --dim 1", "--dim = 1", "from 2 to"),
     ("simulate --alpha 2 --dim ten", "--dim = 'ten'", "whole number"),
     ("simulate --alpha 1e9 --dim 10", "--alpha = 1e9", "N = alpha · dim"),
+    ("simulate --alpha 1e-9 --dim 10", "--alpha = 1e-9", "N = alpha · dim"),
     ("simulate --alpha 2 --dim 10 --ridge-k 0", "--ridge-k = 0", "> 0"),
     ("simulate --alpha 2 --dim 10 --ridge-v x", "--ridge-v = 'x'", "> 0"),
     ("simulate --alpha 2 --dim 10 --seed -1", "--seed = -1", "from 0 to"),

@@ -62,6 +62,7 @@ def with_code(slow: bool) -> list[Path]:
     return [page for page in PAGES if any(block.slow == slow for block in blocks(page))]
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("page", with_code(slow=False), ids=lambda page: page.name)
 def test_blocks_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(page, [block for block in blocks(page) if not block.slow], capsys)

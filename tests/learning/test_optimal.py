@@ -280,6 +280,7 @@ def test_errors_are_those_between_seeds():
         assert 0.4 < spread / claimed < 2.5
 
 
+@pytest.mark.optimised
 def test_an_unfinished_iteration_says_so():
     """A single token at `α = 1` without noise converges like `1/n`, never below the tolerance."""
     found = optimal_asymptotics(ar.SpikedSLR(3.0, 1), 1.0)

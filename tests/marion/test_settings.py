@@ -30,6 +30,7 @@ def test_settings_are_those_of_the_paper():
     assert SETTINGS["manifold"].starts is manifold_starts
 
 
+@pytest.mark.optimised
 def test_a_decaying_temperature_finds_the_teacher_from_most_starts():
     """The others end in the mismatched minimum (section 5), whose risk is the lower one at the last, small `λ`."""
     path = run_setting(replace(SETTINGS["decaying"], record_every=1200), seed=2)

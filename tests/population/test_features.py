@@ -96,7 +96,9 @@ def test_random_sequences(name, rng):
     exact = 1.0 - float(ar.bayes_risk(ar.FeatureSLR(law, length)))
     for sample in (posterior[:, 0], (posterior**2).sum(1)):
         assert abs(sample.mean() - exact) < 4.0 * sample.std() / np.sqrt(n)
-    wrong = np.asarray(jax.vmap(ar.FeatureSLR(LAWS["flipped"], length).posterior)(fields[..., :1]))
+    wrong = np.asarray(
+        jax.jit(jax.vmap(ar.FeatureSLR(LAWS["flipped"], length).posterior))(fields[..., :1])
+    )
     if (
         name != "flipped"
     ):  # the negative control: with the posterior of another law the identity fails
@@ -154,7 +156,7 @@ def test_the_bayes_risk_falls_with_the_signal_and_rises_with_the_length():
 
 def test_shifts_have_their_law(rng):
     uniforms = jnp.asarray(rng.random((100_000, TURNED.uniforms)))
-    drawn = np.asarray(jax.vmap(TURNED.draw)(uniforms))
+    drawn = np.asarray(jax.jit(jax.vmap(TURNED.draw))(uniforms))
     mean = TURNED.weights @ TURNED.means
     second = np.einsum("j,jf,jg->fg", TURNED.weights, TURNED.means, TURNED.means)
     second += np.einsum("j,jfg->fg", TURNED.weights, TURNED.covariances)

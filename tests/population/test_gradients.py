@@ -37,6 +37,7 @@ def _function(task, attention):
     return lambda vector: compiled(arrays, vector)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(("task", "name"), CASES)
 def test_gradient(task, name):
     function = _function(TASKS[task], ar.get_attention(name))

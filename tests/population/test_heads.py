@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import attend
 
 import attnrisk as ar
 from attnrisk.population.minimum import Minimum
@@ -27,11 +28,12 @@ def _monte_carlo(task, attention, overlaps, n, rng):
     student = teacher @ np.asarray(overlaps.M).T + own @ factor.T
     label = teacher[np.arange(n), location, -1] + task.noise * rng.normal(size=n)
     scores = jnp.asarray(student[..., :-1].swapaxes(1, 2))
-    weights = np.asarray(jax.vmap(attention.attend)(scores))
+    weights = np.asarray(attend(attention.attend, scores))
     losses = (label - (weights * student[..., -1]).sum(1)) ** 2
     return losses.mean(), losses.std() / np.sqrt(n)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("name", ar.CATALOGUE)
 def test_three_heads_on_two_features(name, rng):
     attention = ar.Heads(ar.get_attention(name), count=3)

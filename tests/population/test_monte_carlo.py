@@ -27,6 +27,7 @@ def _distance(found, task, attention, overlaps, rng):
     return abs(float(found) - mean) / np.hypot(error, float(getattr(found, "error", 0.0)))
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("name", ar.CATALOGUE)
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_risk_agrees_with_monte_carlo(task, name, rng):

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import attend
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
@@ -13,6 +14,8 @@ from attnrisk.population.engines.base import HeadRange, head_range
 from attnrisk.population.overlaps import overlaps_of
 from attnrisk.population.plan import heads_engine
 from attnrisk.population.risk import compiled_risk
+
+pytestmark = pytest.mark.optimised
 
 FLIPPED = ar.flipped(4.0)
 MIXED = ar.ShiftMixture(
@@ -72,7 +75,7 @@ def _monte_carlo(task, attention, overlaps, n, rng):
     own = rng.normal(size=(n, length, len(root)))
     student = teacher @ np.asarray(overlaps.M).T + own @ root.T
     label = teacher[:, 0, -1] + task.noise * rng.normal(size=n)
-    weights = np.asarray(jax.vmap(attention.attend)(jnp.asarray(student[..., :-1].swapaxes(1, 2))))
+    weights = np.asarray(attend(attention.attend, jnp.asarray(student[..., :-1].swapaxes(1, 2))))
     losses = (label - (weights * student[..., -1]).sum(1)) ** 2
     return losses.mean(), losses.std() / np.sqrt(n)
 

@@ -39,6 +39,7 @@ CASES = {
 }
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("case", CASES)
 def test_it_agrees_with_the_compiled_search(case):
     attention, task = CASES[case]

@@ -124,6 +124,7 @@ def test_what_is_not_complete_is_left_out():
     assert compress(LABELS, SMALL, [*found[: len(SMALL.nodes) + 2], *[None] * 6], results) is None
 
 
+@pytest.mark.optimised
 def test_a_small_atlas_is_made_through_questions(tmp_path):
     found, failures = atlas.collect(TINY)
     assert failures == []

@@ -15,7 +15,7 @@ from .._compile_cache import enable_compile_cache
 from .command import app
 from .interrupts import immediate, interruptible
 
-_MODULES = ("ask", "flow", "learn", "train", "judge", "compare", "reproduce", "explore")
+_MODULES = ("ask", "flow", "learn", "simulate", "train", "judge", "compare", "reproduce", "explore")
 for _module in _MODULES:  # each registers its commands, in the order of the help
     import_module(f".{_module}", __package__)
 COMMANDS = tuple(str(each.callback.__name__) for each in app.registered_commands if each.callback)

@@ -144,8 +144,7 @@ def _heads_panel(task: str, found: list[HeadsMinimum], bayes: Estimate, at_overl
         "head weights": _listed(least.head_weights),
         "minima found": "\n".join(lines),
     }
-    heads = f"{least.attention.keys} heads of " if least.attention.keys > 1 else ""
-    return render.facts(f"{heads}{least.attention.head_name} on the {task}", rows)
+    return render.facts(f"{render.heads_words(least.attention)} on the {task}", rows)
 
 
 def _heads_table(

@@ -59,18 +59,17 @@ def head_flow(args: Any, starts: Overlaps, times: Sequence[float]) -> render.Sho
         }
         for path in paths
     ]
-    name, weights = attention.head_name, attention.head_weights
+    weights = attention.head_weights
     fields = render.one_or_many("runs", rows) | {
-        "attention": name,
+        "attention": attention.head_name,
         "heads": attention.keys,
         "head_weights": None if weights is None else list(map(float, weights)),
         "step": args.step,
         "batch": args.batch if args.step else None,
         "task": render.task_fields(task),
     }
-    title = f"{attention.keys} heads of {name}" if attention.keys > 1 else name
     how = "Online SGD" if args.step else "Gradient flow"
-    title = f"{how}, {title} on the {render.task_words(task)}"
+    title = f"{how}, {render.heads_words(attention)} on the {render.task_words(task)}"
     columns = ["time", "risk", *(f"key {h + 1}" for h in range(attention.keys)), "m_vv"]
     note = "keys: their overlaps with each feature"
     if len(rows) > 1:

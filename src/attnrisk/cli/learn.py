@@ -1,25 +1,18 @@
-"""Commands for finite data, `N = αD`: `erm` and `optimal` by theory, `simulate` and `amp` on drawn datasets."""
+"""Commands for finite data, `N = αD`, by theory: `erm` and `optimal`."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from . import options, render
 from .command import LEARN, command
-from .interrupts import deferred
 
 if TYPE_CHECKING:
     from ..attention import AbstractAttention
     from ..learning import OptimalAsymptotics
-    from ..simulation import AbstractDataset
-    from ..tasks import AbstractTask
 
 _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
-_RIVAL = ("start", "result", "objective", "train_error", "overlaps")
 
 
 def can_be_learned(attention: AbstractAttention) -> bool:
@@ -78,7 +71,7 @@ def erm(args: Any) -> render.Shown:
         render.fields_of(found, "overlaps", "ridge", "start", "replicon", "jumps")
         | {
             "attention": attention.head_name,
-            **_head_fields(task, attention, found),
+            **render.head_fields(task, attention, found),
             "bias": None if found.bias is None else found.bias.value.tolist(),
             "warning": found.warning or None,
             "rivals": [
@@ -100,10 +93,6 @@ def erm(args: Any) -> render.Shown:
     return render.Shown(
         fields, [show(f"{render.task_words(task)}, α = {alpha:g}", answers, optimum)]
     )
-
-
-def _heads_words(attention: AbstractAttention) -> str:
-    return f"{attention.keys} heads of " * (attention.keys > 1) + attention.head_name
 
 
 def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics | None) -> Any:
@@ -129,7 +118,7 @@ def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics | Non
         "warning": found.warning or None,
         "other fixed points": ", ".join(rivals) or None,
     }
-    return render.facts(f"{_heads_words(attention)} on the {title}", rows)
+    return render.facts(f"{render.heads_words(attention)} on the {title}", rows)
 
 
 def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics | None) -> Any:
@@ -137,7 +126,7 @@ def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics | Non
     best = [(f"(lowest {what})", render.with_error(risk, _DIGITS)) for what, risk in known or ()]
     rows = [
         (
-            _heads_words(attention),
+            render.heads_words(attention),
             render.with_error(found.test_risk, _DIGITS),
             render.significant(found.train_error, _DIGITS),
             f"{found.ridge.k:.4g}",
@@ -195,204 +184,3 @@ def optimal(args: Any) -> render.Shown:
     fields["task"] = render.task_fields(task)
     title = f"Bayes optimum, {render.task_words(task)}, α = {args.alpha:g}"
     return render.Shown(fields, [render.facts(title, rows)])
-
-
-@command(
-    LEARN,
-    "drawing the data",
-    options.SIZE,
-    options.task(features=True),
-    options.one_with_heads(),
-    options.ridge("1"),
-    options.seed("the dataset"),
-    options.whole(
-        "test_set",
-        "Number of new sequences on which to verify the test risk, which is exact without them.",
-        0,
-        options.LARGEST,
-        "0",
-    ),
-    options.PRECISION,
-    options.STREAM,
-)
-def simulate(args: Any) -> render.Shown:
-    """Draw N = αD sequences and minimise the empirical risk with L-BFGS.
-
-    Example: attnrisk simulate --alpha 4 --dim 1000 --ridge-k 1 --ridge-v 1 --seed 0
-    """
-    import jax
-    import numpy as np
-
-    from .. import simulation
-    from .._check import refuse
-    from .._results import Result
-    from ..learning import Ridge
-    from ..learning.scope import learns_bias
-    from ..simulation.erm import TOLERANCE
-
-    if args.test_set == 1:
-        raise refuse("test_set", 1, "0 or at least 2")  # one has no standard error
-    for_data, for_start, for_test = jax.random.split(jax.random.key(args.seed), 3)
-    begun = time.perf_counter()
-    with deferred() as check:
-        data = _draw(args, args.task, for_data)
-        check()
-        watch = _watching(args.progress, check, "gradient", TOLERANCE["float64"])
-        fit = simulation.fit_erm(data, args.attention, Ridge(*args.ridge), for_start, watch=watch)
-    seconds = time.perf_counter() - begun
-    test_set = checked = None
-    if args.test_set:
-        checked = simulation.measure_risk(data, fit, for_test, args.test_set)
-        test_set = f"{render.with_error(checked)} ({args.test_set} sequences)"
-    names = "start", "iterations", "evaluations", "gradient_norm", "ridge"
-    fields = render.fields_of(fit, *names) | {
-        "seconds": seconds,
-        **_data_fields(data, args.seed),
-        "attention": fit.attention.head_name,
-        **_head_fields(fit.task, fit.attention, fit),
-        "bias": np.asarray(fit.attention.bias, float).tolist(),
-        "rivals": [render.picked(rival, *_RIVAL) for rival in fit.rivals],
-        "test_set_risk": checked and float(checked),
-        "test_set_risk_error": checked and float(checked.error),
-        "test_set": args.test_set,
-    }
-    told = f"after {fit.iterations} steps, gradient {fit.gradient_norm:.1g} (start: {fit.start})"
-    rivals = [f"{rival.start} {rival.objective:.10g} ({rival.result})" for rival in fit.rivals]
-    rows = {
-        "test risk": f"{render.with_error(fit.test_risk, _DIGITS)} given this fit; other data give another",
-        "train error": f"{fit.train_error:.6g}",
-        "objective": f"{fit.objective:.10g} per dimension",
-        "result": f"{render.result_words(fit.result)} {told}",
-        "data": f"N = {data.n}, D = {data.dim}, {data.nbytes / 2**20:.3g} MiB of {data.precision}",
-        "ridge penalties": f"r_k = {float(fit.ridge.k):.6g}, r_v = {float(fit.ridge.v):.6g}",
-        "learned bias": f"{fit.attention.bias:.6g}" if learns_bias(fit.attention) else None,
-        "overlaps": render.overlap_words(fit.overlaps),
-        "time": f"{seconds:.3g} s",
-        "test set": test_set,
-        "other initialisations": ", ".join(rivals) or None,
-    }
-    title = (
-        f"{_heads_words(fit.attention)} on the {render.task_words(fit.task)}, α = {data.alpha:g}"
-    )
-    shown = render.Shown(fields, [render.facts(title, rows)])
-    if fit.result == Result.INTERRUPTED:
-        return shown.interrupted("Interrupted: this is the best point so far, not a minimum")
-    return shown
-
-
-@command(
-    LEARN,
-    "drawing the data",
-    options.SIZE,
-    options.task(spread=False),
-    options.seed("the dataset"),
-    options.choice(
-        "start",
-        "Initialisation: nothing (uninformed), or teacher (near the true vectors, to test stability).",
-        ("nothing", "teacher"),
-        "nothing",
-    ),
-    options.number(
-        "damping", "Weight of the previous estimate in the new one.", "0", minimum=0.0, below=1.0
-    ),
-    options.whole("steps", "Largest number of steps.", 1, 10**6, "500"),
-    options.PRECISION,
-    options.STREAM,
-)
-def amp(args: Any) -> render.Shown:
-    """Draw N = αD sequences and estimate k* and v* by approximate message passing.
-
-    Example: attnrisk amp --alpha 2 --dim 1000 --nu 2 --length 3 --seed 0
-    """
-    import jax
-
-    from .. import simulation
-    from .._results import Result
-    from ..learning import optimal_asymptotics
-    from ..learning.scope import optimisable
-    from ..simulation.amp import TOLERANCE
-
-    task = optimisable(args.task)
-    begun = time.perf_counter()
-    with deferred() as check:
-        data = _draw(args, task, jax.random.split(jax.random.key(args.seed), 3)[0])
-        check()
-        watch = _watching(args.progress, check, "moving by", TOLERANCE)
-        how = {"start": args.start, "damping": args.damping, "most_steps": args.steps}
-        fit = simulation.fit_amp(data, task, **how, watch=watch)
-    seconds = time.perf_counter() - begun
-    both = optimal_asymptotics(task, data.alpha)
-    limit = both.reachable if args.start == "nothing" else both.informed
-    fields = render.fields_of(fit, "overlaps", "iterations", "residual") | {
-        "start": args.start,
-        "theory": render.fields_of(limit),
-        "seconds": seconds,
-        **_data_fields(data, args.seed),
-    }
-    numbers = (
-        ("risk", render.significant(fit.risk, _DIGITS), "", float(fit.risk), limit.risk),
-        ("q_k", f"{fit.q_k:.6f}", f"{fit.expected_q_k:.6f}", fit.q_k, limit.q_k),
-        ("q_v", f"{fit.q_v:.6f}", f"{fit.expected_q_v:.6f}", fit.q_v, limit.q_v),
-    )
-    rows = [
-        (name, shown, expected, render.with_error(theory, _DIGITS), f"{value - float(theory):+.4f}")
-        for name, shown, expected, value, theory in numbers
-    ]
-    mark = "" if fit.converged else "! "
-    told = f"({fit.iterations} steps from {args.start}, {seconds:.3g} s)"
-    notes = [f"{mark}{render.result_words(fit.result)} {told}"]
-    notes += [] if limit.converged else [f"! at large D: {render.result_words(limit.result)}"]
-    words = f"{render.task_words(data.task)}, α = {data.alpha:g}, D = {data.dim}"
-    columns = "", "measured", "expected", "at large D", "difference"
-    title = f"Message passing on the {words}"
-    shown = render.Shown(fields, [render.table(title, columns, rows, notes)])
-    if fit.result == Result.INTERRUPTED:
-        so_far = f"Interrupted after {fit.iterations} steps: these are the estimates so far"
-        return shown.interrupted(so_far)
-    return shown
-
-
-def _head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) -> dict[str, Any]:
-    """With several heads or features: overlaps as matrices, of a single head too, and what belongs to each head."""
-    import numpy as np
-
-    if attention.family != "heads" and not task.has_random_shift:
-        return {}
-    weights, learned = attention.head_weights, getattr(found, "bias", None)
-    biases = attention.bias if learned is None else learned.value
-    return {
-        "heads": attention.keys,
-        "overlaps": {"M": found.overlaps.M.tolist(), "Q": found.overlaps.Q.tolist()},
-        "head_weights": None if weights is None else np.asarray(weights, float).tolist(),
-        "biases": np.ravel(biases).tolist(),
-    }
-
-
-def _draw(args: Any, task: Any, key: Any) -> AbstractDataset:
-    from .. import simulation
-
-    draw, (n, dim) = simulation.stream if args.stream else simulation.sample, args.size
-    return draw(task, key, n, dim, args.precision)
-
-
-def _data_fields(data: AbstractDataset, seed: int) -> dict[str, Any]:
-    named = render.picked(data, "n", "dim", "alpha", "precision")
-    return named | {"task": render.task_fields(data.task), "seed": seed}
-
-
-def _watching(
-    report: render.Report, check: Callable[[], None], what: str, tolerance: float
-) -> Callable[[int, float], None]:
-    """Progress in tenths of a decade, of what has to become small, from its largest value to the tolerance."""
-    largest = tolerance
-
-    def watch(step: int, size: float) -> None:
-        nonlocal largest
-        check()
-        largest = max(largest, size)
-        total, left = (
-            math.ceil(10 * math.log10(max(each, tolerance) / tolerance)) for each in (largest, size)
-        )
-        report(f"step {step}, {what} {size:.1e}", total - left, total)
-
-    return watch

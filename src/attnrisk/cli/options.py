@@ -163,7 +163,7 @@ def _read_features(shift: str | None, length: str, noise: str) -> AbstractTask:
     if shift is None:
         allowed = "like flipped:9, one-of:9,6,4 or gaussian:9,5,2 where the task is features"
         raise refuse("features", "(nothing)", allowed)
-    return FeatureSLR(parse_features(shift), parse_lengths(length), real("noise", noise))
+    return FeatureSLR(parse_features(shift), parse_lengths(length), noise)
 
 
 def _read_task(
@@ -276,11 +276,10 @@ def _read_overlaps(**words: str | None) -> Overlaps | None:
 
 
 def _read_size(alpha: str, dim: str) -> tuple[int, int]:
+    from ..simulation.data import sequence_count
+
     columns = DIM.read(dim=dim)
-    samples = max(1, round(real("alpha", alpha, above=0.0) * columns))
-    if samples > LARGEST:
-        raise refuse("alpha", alpha, f"such that N = alpha · dim is from 1 to {LARGEST}")
-    return samples, columns
+    return sequence_count(alpha, columns), columns
 
 
 def ridge(default: str | None) -> Options:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from .._results import Estimate, Result
+    from ..attention import AbstractAttention
 
 INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
 DIGITS = 12  # more than anyone compares by eye
@@ -127,13 +128,36 @@ def significant(estimate: Estimate, most: int = DIGITS) -> str:
 
 def overlap_words(overlaps: Any) -> str:
     """Overlaps with the teacher on one line, those among student vectors on another."""
-    numbers = overlaps.as_dict()
-    words = [
-        f"{name} = {value}" if isinstance(value, list) else f"{name} = {round(value, 12):z.8g}"
-        for name, value in numbers.items()
-    ]
+
+    def shown(value: Any) -> str:
+        if isinstance(value, list):
+            return f"[{', '.join(map(shown, value))}]"
+        return f"{round(value, 12):z.8g}"
+
+    words = [f"{name} = {shown(value)}" for name, value in overlaps.as_dict().items()]
     lines = ([each for each in words if each[0] in letters] for letters in ("mM", "qQ"))
     return "\n".join(", ".join(line) for line in lines)
+
+
+def heads_words(attention: AbstractAttention) -> str:
+    """`2 heads of softmax`."""
+    return f"{attention.keys} heads of " * (attention.keys > 1) + attention.head_name
+
+
+def head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) -> dict[str, Any]:
+    """With several heads or features: overlaps as matrices, of a single head too, and what belongs to each head."""
+    import numpy as np
+
+    if attention.family != "heads" and not task.has_random_shift:
+        return {}
+    weights, learned = attention.head_weights, getattr(found, "bias", None)
+    biases = attention.bias if learned is None else learned.value
+    return {
+        "heads": attention.keys,
+        "overlaps": {"M": found.overlaps.M.tolist(), "Q": found.overlaps.Q.tolist()},
+        "head_weights": None if weights is None else np.asarray(weights, float).tolist(),
+        "biases": np.ravel(biases).tolist(),
+    }
 
 
 def optional(value: float | None, form: str) -> str | None:

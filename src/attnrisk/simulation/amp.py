@@ -178,12 +178,13 @@ def _begin(data: AbstractDataset, task: AbstractSamplable, start: str) -> State:
     if start == "teacher":
         depth = np.minimum(informed_start(task, data.alpha), [np.inf, -np.log(_CLOSEST)])
     known, left = -np.expm1(-depth)[:, None], np.exp(-depth)
-    noise = jax.random.normal(jax.random.key(0), data.teacher.shape)
-    vectors = known * data.teacher + np.sqrt(known * left[:, None]) * noise
+    noise = np.asarray(jax.random.normal(jax.random.key(0), data.teacher.shape))
+    vectors = known * np.asarray(data.teacher) + np.sqrt(known * left[:, None]) * noise
     shapes = ((*group.lengths.shape, longest_of(group), 2) for group in data.groups)
-    reactions = tuple(jnp.zeros(shape) for shape in shapes)
-    messages = Messages(vectors, jnp.asarray(left), reactions)
-    return State(messages, jnp.zeros_like(vectors), jnp.zeros(()), jnp.ones(()))
+    reactions = tuple(jnp.asarray(np.zeros(shape)) for shape in shapes)
+    messages = Messages(jnp.asarray(vectors), jnp.asarray(left), reactions)
+    still = jnp.asarray(np.zeros_like(vectors))
+    return State(messages, still, jnp.asarray(0.0), jnp.asarray(1.0))
 
 
 class LocationAttention(AbstractGeneral):

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, DTypeLike, Float, Int, PRNGKeyArray
 
-from .._check import of_type, one_of, prng_key, refuse, shown, whole
+from .._check import of_type, one_of, prng_key, real, refuse, shown, whole
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..tasks import AbstractSamplable, AbstractTask, LengthLaw
@@ -29,6 +29,14 @@ _BURST = 2**28  # bytes of a block that is drawn on an accelerator, where launch
 _MOST_SLICES = 64  # of the rows, in the transposed product on an accelerator
 _STORED = {"f": float, "i": np.int32, "u": np.uint32}  # labels, lengths and keys of a sequence
 _SEQUENCE_BYTES = 48  # of the key, length, location, label and noise of a sequence, with copies
+
+
+def sequence_count(alpha: Any, dim: int) -> int:
+    """`N`, the whole number nearest to `αD`."""
+    count = round(real("alpha", alpha, above=0.0) * dim)
+    if not 1 <= count <= MOST_SEQUENCES:
+        raise refuse("alpha", alpha, f"such that N = alpha · dim is from 1 to {MOST_SEQUENCES}")
+    return count
 
 
 class Block(eqx.Module):

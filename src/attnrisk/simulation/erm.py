@@ -7,6 +7,7 @@ is free is learned too. As a parameter it is `√D b`, like the entry of `k` alo
 so that steps of `k` and `b` are of one size.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -159,17 +160,11 @@ def fit_erm(
     arrays = data.traceable(), as_arrays(bare), as_arrays(ridge)
     scale, root = float(jnp.sqrt(_label_power(arrays[0]))), np.sqrt(data.dim)
     shape, size = (-1, *points[0].shape), points[0].size
-
-    def evaluate(flat: Array) -> tuple[Array, Array]:
-        vectors, biases = flat[:, :size].reshape(shape), flat[:, size:] / root
-        value, (by_vectors, by_biases) = objective(*arrays, vectors, biases)
-        return value, jnp.concatenate([by_vectors.reshape(-1, size), by_biases / root], 1)
-
-    vectors = jnp.stack(points).reshape(len(points), -1)
-    biases = jnp.tile(root * first, (len(points), 1))
+    vectors = np.stack(points).reshape(len(points), -1)
+    biases = np.tile(root * first, (len(points), 1))
     found = minimise(
-        evaluate,
-        jnp.concatenate([vectors, biases], 1),
+        lambda flat: _flat_objective(*arrays, flat, shape),
+        jnp.asarray(np.concatenate([vectors, biases], 1)),
         tolerance * scale,
         _ROUNDING[data.precision],
         steps,
@@ -226,17 +221,19 @@ def without_bias(attention: AbstractAttention) -> AbstractAttention:
 
 def default_starts(
     data: AbstractDataset, attention: AbstractAttention, key: PRNGKeyArray | None = None
-) -> dict[str, Float[Array, "P D"]]:
+) -> dict[str, Float[np.ndarray, "P D"]]:
     """Uninformed and informed initialisation.
 
     `random` are small vectors; in `teacher`, the keys lie along the teacher's directions, further ones opposite,
     and `v = v*`. Keys beyond twice their number stay small and random, as equal ones would never part.
     """
     key = jax.random.key(0) if key is None else prng_key("key", key)
-    small = _SMALL * jax.random.normal(key, (attention.keys + 1, data.dim))
-    directions = jnp.concatenate([data.teacher[:-1], -data.teacher[:-1]])[: attention.keys]
-    length = min(float(data.task.strength), _LONGEST_KEY)
-    near = small.at[: len(directions)].set(length * directions).at[-1].set(data.teacher[-1])
+    small = _SMALL * np.asarray(jax.random.normal(key, (attention.keys + 1, data.dim)))
+    *features, value = np.asarray(data.teacher, float)
+    directions = np.stack([*features, *np.negative(features)])[: attention.keys]
+    near = small.copy()
+    near[: len(directions)] = min(float(data.task.strength), _LONGEST_KEY) * directions
+    near[-1] = value
     return {"random": small, "teacher": near}
 
 
@@ -309,6 +306,21 @@ def objective(
     stiffness, stiff = _stiffness(ridge, points[0]), ridge.b * data.dim
     value += 0.5 * jnp.sum(stiffness * points**2, (1, 2)) + 0.5 * stiff * jnp.sum(biases**2, 1)
     return value, (gradient.reshape(points.shape) + stiffness * points, by_bias + stiff * biases)
+
+
+@eqx.filter_jit
+def _flat_objective(
+    data: AbstractDataset,
+    attention: AbstractAttention,
+    ridge: Ridge,
+    flat: Float[Array, "S n"],
+    shape: tuple[int, ...],
+) -> tuple[Float[Array, " S"], Float[Array, "S n"]]:
+    """The objective and its gradient at vectors of this shape and `√D` times the biases, in one array."""
+    size, root = math.prod(shape[1:]), np.sqrt(data.dim)
+    vectors, biases = flat[:, :size].reshape(shape), flat[:, size:] / root
+    value, (by_vectors, by_biases) = objective(data, attention, ridge, vectors, biases)
+    return value, jnp.concatenate([by_vectors.reshape(-1, size), by_biases / root], 1)
 
 
 def _stiffness(ridge: Ridge, vectors: Float[Any, "P D"]) -> Float[Array, "P 1"]:

@@ -131,7 +131,7 @@ def minimise(
             norms = np.linalg.norm(state.gradient, axis=1)
             if watch is not None:
                 watch(int(np.max(state.iterations)), float(np.max(norms)))
-            if np.all(state.result):
+            if np.all(np.asarray(state.result)):
                 break
             ahead = state.point + state.search.step[:, None] * state.direction
             state = _update(state, ahead, *evaluate(ahead), tolerance, rounding, steps)

@@ -29,7 +29,7 @@ from ..population import (
     population_minimum,
 )
 from ..simulation import fit_amp, fit_erm, sample
-from ..simulation.data import LARGEST_DIM
+from ..simulation.data import LARGEST_DIM, sequence_count
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
 from .head_questions import FeatureBayes, HeadsERM, HeadsSimulate, LeastHeads
 from .question import AbstractQuestion, Answer, Record, estimated
@@ -93,7 +93,7 @@ class AbstractTaskQuestion(AbstractQuestion):
         if "ridge_k" in given:
             Ridge(given["ridge_k"], given["ridge_v"])
         if "dim" in given:
-            whole("dim", given["dim"], 2, LARGEST_DIM)
+            sequence_count(given["alpha"], whole("dim", given["dim"], 2, LARGEST_DIM))
             whole("seed", given["seed"], 0, _LARGEST_SEED)
 
 
@@ -280,7 +280,7 @@ class Simulate(AbstractAttentionQuestion):
 
     def answer(self) -> Record:
         for_data, for_start, _ = jax.random.split(jax.random.key(self.seed), 3)
-        count = max(1, round(self.alpha * self.dim))
+        count = sequence_count(self.alpha, self.dim)
         data = sample(self.problem, for_data, count, self.dim, jnp.dtype(self.precision))
         ridge = Ridge(self.ridge_k, self.ridge_v)
         fit = fit_erm(data, self.student, ridge, for_start)
@@ -301,7 +301,7 @@ class AMP(AbstractTaskQuestion):
 
     def answer(self) -> Record:
         key = jax.random.split(jax.random.key(self.seed), 3)[0]
-        count = max(1, round(self.alpha * self.dim))
+        count = sequence_count(self.alpha, self.dim)
         return record(fit_amp(sample(self.problem, key, count, self.dim)))
 
 

@@ -43,7 +43,7 @@ def _range(table: dict[str, Any]) -> list[float]:
             raise refuse("range", f"without {key!r}", "a table of from, to, points and spacing")
     spacing = one_of("spacing", table.get("spacing", "linear"), _SPACINGS)
     lowest = 0.0 if spacing == "log" else -math.inf
-    ends = (real(key, table[key], above=lowest) for key in ("from", "to"))
+    ends = (real(key, _number(key, table[key]), above=lowest) for key in ("from", "to"))
     count = _whole("points", table["points"])
     if not 1 <= count <= MOST_POINTS:
         raise refuse("points", count, f"a whole number from 1 to {MOST_POINTS}")

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import ndtri
 
 from .._check import function, real
 from .location import AbstractLocation, SelectedLocation
@@ -43,6 +42,8 @@ class AbstractSelected(AbstractSamplable):
     def draw_teacher(
         self, uniforms: Float[np.ndarray, "s u"], lengths: Int[np.ndarray, " s"]
     ) -> Float[np.ndarray, "s L"]:
+        from scipy.special import ndtri  # a tenth of a second of import that only samples pay
+
         fields, noise = np.split(uniforms, 2, 1)
         chi, noise = ndtri(fields), -np.log(-np.log(noise))
         mask, rows = np.arange(chi.shape[1]) < lengths[:, None], np.arange(len(chi))
@@ -96,6 +97,8 @@ class AbstractWeighted(AbstractTask):
     def draw_teacher(
         self, uniforms: Float[np.ndarray, "s u"], lengths: Int[np.ndarray, " s"]
     ) -> Float[np.ndarray, "s L"]:
+        from scipy.special import ndtri
+
         return ndtri(uniforms)
 
     def visited(self, length: int) -> int:
