@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from .._check import refuse
 from . import options, render, sheets
 from .command import JUDGE, LEARN, command
-from .judge import load_function, rows_fields
+from .judge import load_function, rows_fields, user_code
 
 
 def _signal(word: str) -> float:
@@ -65,7 +63,7 @@ def compare(args: Any) -> render.Shown:
     """
     from ..studies import judge as judging
 
-    with redirect_stdout(sys.stderr):
+    with user_code():
         students = [load_function("attention", word) for word in args.attentions]
         found = judging.compare(
             *students,
