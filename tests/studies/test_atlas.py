@@ -12,7 +12,13 @@ import pytest
 from attnrisk._rows import BAYES, FLOOR
 from attnrisk.attention import BayesSoftmax, Heads, Linear, Softmax, get_attention
 from attnrisk.page import read_atlas
-from attnrisk.population import bayes_risk, elementwise_floor, population_minimum
+from attnrisk.population import (
+    Overlaps,
+    bayes_risk,
+    elementwise_floor,
+    population_minimum,
+    population_risk,
+)
 from attnrisk.studies import atlas, interpolant
 from attnrisk.studies.atlas import FREE, NONE, Surface
 from attnrisk.studies.atlas_questions import FlippedMinimum
@@ -156,6 +162,18 @@ def test_one_head_has_the_fields_of_a_surface():
     assert {*interpolant.MINIMISER, "risk", "risk_error", "result"} <= set(found)
     bayes = FlippedMinimum(5.0, 3, BAYES).answer()
     assert bayes["risk"] < found["risk"] < 1.0
+
+
+def test_two_keys_in_one_softmax_have_the_bayes_risk_at_the_atoms():
+    found = FlippedMinimum(5.0, 3, "Bayes-softmax").answer()
+    key = found["m_kk"]
+    at_atoms = Overlaps(
+        M=[[key, 0.0], [-key, 0.0], [0.0, 1.0]],
+        Q=[[key**2, -(key**2), 0.0], [-(key**2), key**2, 0.0], [0.0, 0.0, 1.0]],
+    )
+    attention = BayesSoftmax(count=2, free_bias=False)
+    risk = population_risk(FeatureSLR(flipped(5.0), 3), attention, at_atoms)
+    assert found["risk"] == pytest.approx(float(risk), abs=1e-7)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Functions of NumPy and PyTorch, called from JAX as they are."""
 
 import sys
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -52,8 +53,28 @@ def test_a_numpy_function_is_detected_and_recognised():
 
 
 def test_what_is_of_neither_library_is_not_bridged(without_torch):
-    assert bridged(lambda scores: scores.softmax(-1)) is None
-    assert bridged(lambda scores: None) is None
+    assert bridged(lambda scores: scores.softmax(-1), "mine") is None
+
+
+def divided_by_sums(scores):
+    weights = np.exp(scores)
+    return weights / weights.sum() * np.log(scores)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda scores: np.outer(scores, scores), r"shape \(1, 1\) of one score"),
+        (lambda scores: np.sqrt(scores + 0j), "its weights are complex128"),
+        (divided_by_sums, "it gives nan for the scores"),
+    ],
+)
+def test_numpy_functions_are_refused_for_what_is_wrong_with_them(function, reason):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=reason) as refused:
+            recognise(function, "mine")
+    assert "calls NumPy" not in str(refused.value)
 
 
 def test_weights_in_single_precision_are_refused():

@@ -1,10 +1,12 @@
 """A verdict on any attention: families are told apart by calling, and words follow from numbers."""
 
 import importlib.util
+import math
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +15,13 @@ import pytest
 from problems import some_slow
 
 import attnrisk as ar
+from attnrisk.population.sampled import sampled_minimum
 from attnrisk.studies.judge import Verdict, causes, league, normalised, recognise
 from attnrisk.studies.judge.causes import NO_GAPS, Counterfactual, Gaps
 from attnrisk.studies.judge.curves import ALPHAS, REFERENCES, reference_curve
 from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
-from attnrisk.studies.judge.tasks import GRID, WORKBENCH, Row, mean_gap
+from attnrisk.studies.judge.tasks import GRID, WORKBENCH, Row, answer, mean_gap
 from attnrisk.studies.judge.traits import family_at_each_length, traits
 from attnrisk.studies.judge.verdict import _length_notes, _notes
 from attnrisk.studies.questions import Bayes
@@ -48,8 +51,8 @@ def example(name):
 )
 def test_the_catalogue_is_recognised_by_its_values(name):
     entry, found = ar.CATALOGUE[name], recognised(name)
-    # Of a function of whole sequences pairs of scores do not show what depends on the length.
-    general = name in ("ssmax", "sigmoid-logL", "softpick")
+    # Pairs of scores do not show that a token without weight stays in the sum.
+    general = name == "softpick"
     assert found.family == ("general" if general else entry.attention.family)
     assert getattr(found, "constant", 0.0) == getattr(ar.get_attention(name), "constant", 0.0)
     measured = traits(found)
@@ -198,6 +201,24 @@ def test_what_is_no_attention_is_explained(name, monkeypatch):
     assert name in str(refused.value)
 
 
+KERNELS = {
+    "negative": (lambda score: -jnp.exp(score), "it is negative at the score 0: -1"),
+    "sometimes negative": (lambda score: score, "it is negative at the score -0.1"),
+    "zero": (lambda score: 0.0 * score, "it is zero at all scores"),
+    "nan": (lambda score: jnp.sqrt(score), "it is not a number at the score -0.1"),
+    "vector": (lambda score: jnp.stack([score, score]), r"an array of shape \(2,\) of one score"),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_is_no_kernel_is_explained(name):
+    phi, reason = KERNELS[name]
+    with pytest.raises(ValueError, match=reason) as refused:
+        recognise(normalised(phi), name)
+    assert str(refused.value).startswith("kernel = ")
+    assert "def my_kernel(score)" in str(refused.value)
+
+
 ENDLESS = """
 import jax, time
 import attnrisk as ar
@@ -238,6 +259,45 @@ def test_a_function_that_knows_the_length_is_told_how_to_declare_it(name, family
     said = _length_notes(student)
     assert bool(said) == (family is not None)
     assert family is None or "lambda score, length" in said[0]
+
+
+def by_hand(scores):
+    """SSMax, as it is often written: with the shape of its argument, and no function of JAX for the logarithm."""
+    weights = jnp.exp(math.log(len(scores)) * (scores - jnp.max(scores)))
+    return weights / weights.sum()
+
+
+KNOW_LENGTH = {
+    "ssmax": by_hand,
+    "sigmoid-logL": lambda scores: jax.nn.sigmoid(scores - jnp.log(scores.shape[-1])),
+}
+
+
+@pytest.mark.parametrize("name", KNOW_LENGTH)
+def test_a_function_that_reads_the_number_of_tokens_is_recognised_for_each(name):
+    found, known = recognise(KNOW_LENGTH[name], name), ar.get_attention(name, "0")
+    assert (found.family, found.knows_length) == (known.family, True)
+    for length in ("3", "1000", "2:0.5,18:0.5"):
+        place = Bayes("spiked", 5.0, length)
+        mine, theirs = (answer(each, [place])[place].risk for each in (found, known))
+        assert float(mine) == pytest.approx(float(theirs), abs=1e-9)
+    other: Any = found.at_length(5.0)[0]
+    with pytest.raises(ValueError, match="length = 5"):
+        (other.log_phi if name == "ssmax" else other.weight)(0.0)
+
+
+def test_a_function_that_treats_tokens_by_the_length_alone_has_no_structure():
+    """The mean of the scores is not that of the one or two that stand for them."""
+    found = recognise(lambda scores: jax.nn.relu(scores - jnp.mean(scores)) / scores.size, "above")
+    assert found.family == "general"
+
+
+def test_a_quick_least_risk_is_within_its_error():
+    task, attention = ar.SpikedSLR(5.0, 3), ar.get_attention("sparsemax")
+    quick, known = sampled_minimum(task, attention), ar.population_minimum(task, attention)
+    assert abs(float(quick.risk) - float(known.risk)) < 4 * float(quick.risk.error)
+    assert float(quick.risk.error) < 2e-3
+    assert float(quick.overlaps.m_kk) == pytest.approx(float(known.overlaps.m_kk), rel=0.2)
 
 
 def test_a_function_without_both_derivatives_is_not_learned():
@@ -359,7 +419,7 @@ def test_weights_that_vanish_are_completed_by_an_exponential():
 
 
 def test_a_function_that_knows_the_length_is_given_another_temperature():
-    student = recognise(lambda scores: jax.nn.softmax(jnp.log(scores.size) * scores), "SSMax")
+    student = recognise(by_hand, "SSMax", lengths=(2, 3, 5, 10))
     changed = causes._CHANGES[causes.TEMPERATURE](student, traits(student))
     for scores in (SCORES, SCORES[:2]):
         np.testing.assert_allclose(changed(scores), jax.nn.softmax(scores), rtol=1e-12)

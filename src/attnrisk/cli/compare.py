@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._check import refuse
 from . import options, render, sheets
 from .command import JUDGE, LEARN, command
-from .judge import load_function, rows_fields
+from .judge import load_function, rows_fields, user_code
 
 if TYPE_CHECKING:
     from ..attention import AbstractAttention
@@ -76,7 +74,7 @@ def compare(args: Any) -> render.Shown:
     from ..studies import judge as judging
     from .ask import heads_fields
 
-    with redirect_stdout(sys.stderr):
+    with user_code():
         students = [
             word if word == BayesSoftmax.name else load_function("attention", word)
             for word in args.attentions

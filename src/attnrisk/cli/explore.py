@@ -51,11 +51,11 @@ def _with_attention(atlas: dict[str, Any], word: str, progress: render.Report) -
     from ..attention import CATALOGUE
     from ..studies.atlas import with_attention
     from ..studies.judge.family import recognise
-    from .judge import load_function
+    from .judge import load_function, user_code
 
     if word in CATALOGUE:
         raise refuse("attention", repr(word), "MODULE:FUNCTION; the catalogue is in the page")
-    with redirect_stdout(sys.stderr):  # what the function prints is no part of the answer
+    with user_code():
         try:
             student = recognise(load_function("attention", word), word)
         except SystemExit:

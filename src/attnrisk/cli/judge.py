@@ -6,8 +6,9 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -144,7 +145,7 @@ def judge(args: Any) -> render.Shown:
             args.print_now(*sheets.as_rich(sheets.exact_parts(exact)))
 
     try:
-        with redirect_stdout(sys.stderr):  # what a judged function prints is no part of the answer
+        with user_code():
             student = load_function(name, word)
             student = judging.normalised(student) if args.kernel else student
             verdict = judging.judge(
@@ -173,18 +174,33 @@ def judge(args: Any) -> render.Shown:
     return render.Shown(fields, [words], code, raw=True)
 
 
+@contextmanager
+def user_code() -> Iterator[None]:
+    """For calls of a user's function: what it prints goes to standard error, and warnings are ignored."""
+    with redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def load_function(argument: str, word: str) -> Any:
     """The object that `module:name` stands for, modules of the current folder included, or a name of the catalogue."""
     import importlib
 
     from .._check import one_of
-    from ..attention import CATALOGUE
+    from ..attention import CATALOGUE, BayesSoftmax
 
     module, colon, name = word.partition(":")
     if argument == "attention" and not colon:
         if word not in CATALOGUE and Path(f"{word}.py").is_file():
             raise refuse(
                 argument, repr(word), f"{word}:NAME, where NAME is a function in {word}.py"
+            )
+        if word == BayesSoftmax.name:
+            heads = f"attnrisk population --task features --features flipped:9 --heads 2 --attention {word}"
+            raise refuse(
+                argument,
+                repr(word),
+                f"an attention of one head; for this one, of several, use `{heads}`",
             )
         return one_of(argument, word, CATALOGUE)
     if not module or not name:

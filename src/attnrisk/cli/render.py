@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .._results import Estimate, Result
     from ..attention import AbstractAttention
+    from ..tasks import AbstractTask
 
 INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
 DIGITS = 12  # more than anyone compares by eye

@@ -109,6 +109,12 @@ function drawChart(place, chart) {
       pen = "L";
     }
     add("path", { class: `curve ${style}`, d: line });
+    // A point between two that are missing has no line to either.
+    const alone = points.filter(([, value], i) =>
+      value !== null && [i - 1, i + 1].every((beside) => (points[beside]?.[1] ?? null) === null));
+    for (const [at, value] of alone) {
+      add("path", { class: `curve ${style} dot`, d: `M${x(at).toFixed(1)} ${inside(value).toFixed(1)}h0.01` });
+    }
     for (const [at, value] of crosses) {
       add("path", { class: `curve ${style} cross`, d: `M${x(at) - 4} ${inside(value) - 4}l8 8m-8 0l8 -8` });
     }

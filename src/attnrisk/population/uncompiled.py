@@ -7,7 +7,7 @@ valleys, and errors above `1e-7` of a minimum or `1e-6` of a limit.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -110,7 +110,7 @@ class _Sums:
     def __init__(self, task: AbstractTask, attention: AbstractAttention):
         self.task, self.attention = task, attention
         self.functions = None if attention.knows_length else in_numpy(attention)
-        self.at_lengths: dict[float, list[Any]] = {}  # of one that knows the length, by its bias
+        self.at_lengths = list(_each_length(task, attention)) if attention.knows_length else []
         method = find_method(task, attention)
         self.light_beyond = method is not None and method.light_beyond
         self.search = Search(task, attention, 0)
@@ -126,21 +126,11 @@ class _Sums:
         """At `k = m_kk k*`, `v = v*`."""
         if self.functions is not None:
             return engine.profile(self.task, self.functions._replace(bias=bias), m_kk)
-        if bias not in self.at_lengths:
-            self.at_lengths[bias] = [
-                (
-                    chance,
-                    alone,
-                    in_numpy(self.attention.with_bias(bias), float(alone.length.longest)),
-                    float(by),
-                )
-                for chance, alone, _, by in each_length(self.task, self.attention)
-            ]
         label = power = 0.0
-        for part, (chance, alone, known, by) in zip(
-            engine.engines, self.at_lengths[bias], strict=True
+        for part, (chance, alone, known, slope, by) in zip(
+            engine.engines, self.at_lengths, strict=True
         ):
-            found = part.profile(alone, known, by * m_kk)
+            found = part.profile(alone, known._replace(bias=known.bias + slope * bias), by * m_kk)
             label, power = label + chance * found.label, power + chance * found.power
         return Correlations(label, power)
 
@@ -153,7 +143,7 @@ class _Sums:
         """The losses of all lengths of `k` and biases of the search, by the coarse rule."""
         pairs = list(zip(self.problem.lengths.tolist(), self.problem.biases, strict=True))
         one_rule = self.attention.analytic and not self.attention.compares_tokens
-        if one_rule and self.functions is not None:  # for all biases
+        if one_rule:  # for all biases
             rows = [self.profile(self.coarse, m_kk, row[:, None]) for m_kk, row in pairs]
             return np.array([_loss(*each) for each in rows])
         return np.array([[self.loss(self.coarse, (m, b)) for b in row] for m, row in pairs])
@@ -162,6 +152,15 @@ class _Sums:
         """By the fine rule."""
         engine = self.problem.engines[0 if self.problem.light else 1]
         return float(self.task.label_variance) - math.exp(-self.loss(engine, at))
+
+
+def _each_length(task: AbstractTask, attention: Any) -> Iterator[tuple[Any, ...]]:
+    """For each length its probability, the task, the attention at bias 0, by how much its own bias grows with that of
+    the attention, which is linear, and the factor that stretches its scores."""
+    for chance, alone, _, by in each_length(task, attention):
+        length = float(alone.length.longest)
+        at_zero, at_one = (in_numpy(attention.with_bias(bias), length) for bias in (0.0, 1.0))
+        yield chance, alone, at_zero, at_one.bias - at_zero.bias, float(by)
 
 
 def _loss(a: Any, b: Any) -> np.ndarray:

@@ -1,5 +1,6 @@
 """What only the atlas asks: minima by a formula and of two heads, and paths of gradient flow."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from .._results import record
 from .._rows import BAYES
-from ..attention import AbstractAttention, BayesSoftmax, Heads, Softmax
+from ..attention import AbstractAttention, Heads, Softmax
 from ..flow.flow import gradient_flow, random_starts
 from ..population import Minimum, bayes_risk, population_minimum
 from ..population.minimisers import linear_minimum, softmax_minimum
@@ -51,7 +52,6 @@ class FlippedMinimum(AbstractQuestion):
     students: ClassVar[dict[str, AbstractAttention]] = {
         "softmax": Softmax(),
         "two heads": Heads(Softmax(), 2),
-        "Bayes-softmax": BayesSoftmax(count=2),
     }
 
     nu: float
@@ -67,10 +67,17 @@ class FlippedMinimum(AbstractQuestion):
         return (self.attention,)
 
     def answer(self) -> Record:
-        """Of the keys the one of the first head; `m_vv` times what both heads give is what values are summed with."""
+        """Of the keys the one of the first head; `m_vv` times what both heads give is what values are summed with.
+
+        Bayes-softmax with a key on each atom of the shift is the posterior of the location, so its risk is the Bayes
+        risk.
+        """
         task = FeatureSLR(flipped(self.nu), self.length)
         if self.attention == BAYES:
             return estimated(bayes_risk(task))
+        if self.attention == "Bayes-softmax":
+            posterior = {"m_kk": math.sqrt(self.nu), "m_vv": 1.0, "best_bias": 0.0}
+            return estimated(bayes_risk(task)) | posterior
         found = population_minimum(task, self.students[self.attention])
         M, given = np.asarray(found.overlaps.M), record(found)
         total = sum(given.get("head_weights") or [1.0])

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._check import function as checked_function
-from .words import TORCH_MISSING, TRANSLATION, reject
+from .words import IN_PYTORCH, TORCH_MISSING, reject, wrong_shape
 
 _STEP = 1e-6  # of central differences, where a function has no gradient
 
@@ -64,14 +64,16 @@ class Foreign:
     @property
     def precision(self) -> str:
         """The type of its weights, which of `float64` scores should be `float64`."""
-        return str(self._raw(np.zeros(2)).dtype)
+        return str(self.raw(np.zeros(2)).dtype)
 
     def _weights(self, row: np.ndarray) -> np.ndarray:
-        return np.asarray(self._raw(row), float)
+        return np.real(self.raw(row)).astype(float)  # complex weights are refused by their type
 
-    def _raw(self, row: np.ndarray) -> np.ndarray:
+    def raw(self, row: np.ndarray) -> np.ndarray:
+        """What it returns for one sequence, as it is; NumPy's warnings about overflow and the like are switched off."""
         if self.library == "numpy":
-            return np.asarray(self.function(row.copy()))
+            with np.errstate(all="ignore"):
+                return np.asarray(self.function(row.copy()))
         torch: Any = import_module("torch")
         with torch.no_grad():
             return self.function(torch.tensor(row, dtype=torch.float64)).numpy()
@@ -127,7 +129,7 @@ def from_torch(function: Callable[[Any], Any]) -> Foreign:
         import_module("torch")
     except ImportError:
         name = getattr(function, "__name__", "it")
-        raise reject(name, TORCH_MISSING, TRANSLATION, "function") from None
+        raise reject(name, TORCH_MISSING, IN_PYTORCH._replace(argument="function")) from None
     return Foreign(function, "torch")
 
 
@@ -143,8 +145,11 @@ def from_numpy(function: Callable[[Any], Any]) -> Foreign:
     return Foreign(checked_function("function", function), "numpy")
 
 
-def bridged(function: Callable[[Any], Any]) -> Foreign | None:
-    """The function, if it takes a NumPy array, or a tensor where torch is installed, and returns as many weights."""
+def bridged(function: Callable[[Any], Any], name: str) -> Foreign | None:
+    """The function, if it takes a NumPy array, or a tensor where torch is installed.
+
+    One that takes it and does not return as many weights is refused.
+    """
     libraries = ["numpy"]
     if find_spec("torch") is not None:
         first = "torch" in sys.modules or "torch" in getattr(function, "__globals__", {})
@@ -152,9 +157,11 @@ def bridged(function: Callable[[Any], Any]) -> Foreign | None:
     for library in libraries:
         foreign = Foreign(function, library)
         try:
-            found = [foreign.values(np.linspace(-1.0, 1.5, size)) for size in (1, 3)]
-        except Exception:
+            shapes = {size: foreign.raw(np.linspace(-1.0, 1.5, size)).shape for size in (1, 3)}
+        except Exception:  # it is written for another library
             continue
-        if all(np.isfinite(each).all() for each in found):
-            return foreign
+        for size, shape in shapes.items():
+            if shape != (size,):
+                raise reject(name, wrong_shape(shape, size))
+        return foreign
     return None

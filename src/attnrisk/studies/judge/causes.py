@@ -120,7 +120,9 @@ def measure(attention: AbstractAttention, known: Gaps | None = None) -> Gaps:
     """The gaps of an attention, on the tasks of the verdict; those `known` to be small are not computed again."""
     places = FIXED, VARIED, haystacks(attention)[1]
     kept = dict(zip(places, known or (), strict=False))
-    rows = answer(attention, [each for each in places if kept.get(each, 1.0) >= MATTERS])
+    rows = answer(
+        attention, [each for each in places if kept.get(each, 1.0) >= MATTERS], quick=True
+    )
     return Gaps(*(float(rows[at].gap) if at in rows else kept[at] for at in places))
 
 
@@ -174,7 +176,7 @@ def _try_all(
             # At a fixed length k has the same effect. Growth would recover all of the rest, and be named instead.
             if _is_normalised(found) and gaps.lengths < _NEARLY * sum(gaps):
                 continue
-            gap = float(answer(changed, [VARIED])[VARIED].gap)
+            gap = float(answer(changed, [VARIED], quick=True)[VARIED].gap)
             after = gaps._replace(lengths=gap)
         if after is None and changed is not None:
             # A bias that is tuned cannot lose.

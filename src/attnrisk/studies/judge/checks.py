@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .words import few, reject, single_precision, untraceable
+from .words import KERNEL, few, reject, single_precision, untraceable, wrong_shape
 
 LENGTHS = (1, 2, 3, 7)
 SCALES = (0.1, 1.0, 5.0, 30.0, 1e3, 1e4)
@@ -50,7 +50,7 @@ def check_shape(function: Function, name: str, length: int) -> None:
     if shape is None:
         raise reject(name, f"it returns a {type(weights).__name__} in place of one array")
     if shape != (length,):
-        raise reject(name, f"it makes an array of shape {shape} of {length} scores")
+        raise reject(name, wrong_shape(shape, length))
     if weights.dtype != np.float64:
         raise single_precision(name, weights.dtype)
 
@@ -68,6 +68,26 @@ def check_masked(function: Callable[..., Any], name: str) -> None:
     is_real = hasattr(weights, "dtype") and jnp.issubdtype(weights.dtype, jnp.floating)
     if not is_real or weights.shape != (length,):
         raise reject(name, f"of {length} scores and a mask it makes {weights}")
+
+
+def check_phi(phi: Function, name: str) -> None:
+    """Refuse a kernel that is negative, not a number or zero everywhere, or not a function of one score."""
+    try:
+        shape = getattr(jax.eval_shape(phi, jax.ShapeDtypeStruct((), np.float64)), "shape", None)
+    except Exception as error:  # whatever a stranger's function raises is told to whom it belongs
+        raise untraceable(name, error, KERNEL) from error
+    if shape != ():
+        made = "no array" if shape is None else f"an array of shape {shape}"
+        raise reject(name, f"it makes {made} of one score", KERNEL)
+    scores = np.linspace(-SCALES[3], SCALES[3], 601)
+    values = np.asarray(jax.jit(jax.vmap(phi))(scores))
+    for wrong, what in ((np.isnan(values), "not a number"), (values < 0, "negative")):
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[np.argmin(np.abs(scores[wrong]))])
+            reason = f"it is {what} at the score {scores[at]:.3g}: {values[at]:.3g}"
+            raise reject(name, reason, KERNEL)
+    if not values.any():
+        raise reject(name, "it is zero at all scores from -30 to 30", KERNEL)
 
 
 def check_log_phi(given: Any, name: str) -> None:
@@ -92,7 +112,7 @@ def _checked_values(function: Function, name: str, scores: np.ndarray) -> np.nda
     value = weights[first][bad[first]][0]
     reason = f"it gives {value:g} for the scores {few(scores[first])}"
     if (scores[first] < 0).all():
-        reason += ", which are all negative: is it a division by zero?"
+        reason += ", which are all negative: is it a division by zero, or the logarithm or root of a negative number?"
     raise reject(name, reason)
 
 

@@ -13,7 +13,7 @@ from ...tasks import AbstractTask, FeatureSLR, SpikedSLR, parse_features
 from ..execute import Progress
 from ..questions import Bayes
 from .family import attention_name, recognise
-from .tasks import Row, answer, has_tunable_bias
+from .tasks import JUDGED, Row, answer, has_tunable_bias
 
 SIGNAL = 4.0  # of ν = c log L, twice what the needle needs to be found in a long sequence
 LENGTHS = (10, 1000, 100_000)
@@ -86,7 +86,7 @@ def compare(
         name = attention_name(given)
         if progress is not None:
             progress(name, done, len(attentions))
-        student = recognise(given, name)
+        student = recognise(given, name, lengths=(*JUDGED, *sizes))
         if not is_exact(places[-1].problem, student) and sizes[-1] > _LONGEST_DRAWN:
             allowed = f"a kernel or element-wise at more than {_LONGEST_DRAWN} tokens"
             raise refuse("attention", f"{name} (neither)", allowed)

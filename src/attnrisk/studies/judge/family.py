@@ -39,10 +39,13 @@ from .checks import (
     call,
     check,
     check_log_phi,
+    check_phi,
     check_shape,
     draw,
     same,
 )
+from .per_length import family_per_length
+from .tasks import JUDGED
 from .words import reject, single_precision
 
 LIMIT = 60.0  # seconds; most functions are recognised within two
@@ -115,8 +118,12 @@ def attention_name(given: Any) -> str:
     return str(getattr(given, "name", getattr(given, "__name__", repr(given))))
 
 
-def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
+def recognise(
+    given: Any, name: str, limit: float = LIMIT, lengths: Sequence[int] = JUDGED
+) -> AbstractAttention:
     """The attention meant: one of the catalogue by its name, one of this package, or a function, of its family.
+
+    A function that reads the number of tokens is recognised for these `lengths`.
 
     A function that has not been recognised after `limit` seconds is refused, and so is one that ends the program; what
     it prints goes to standard error.
@@ -130,7 +137,7 @@ def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
 
     def work() -> None:
         try:
-            found.set_result(_recognised(given, name))
+            found.set_result(_recognised(given, name, lengths))
         except BaseException as error:  # raised again below
             found.set_exception(error)
 
@@ -152,7 +159,7 @@ def recognise(given: Any, name: str, limit: float = LIMIT) -> AbstractAttention:
             raise reject(name, "it ends the program, as sys.exit does") from None
 
 
-def _recognised(given: Any, name: str) -> AbstractAttention:
+def _recognised(given: Any, name: str, lengths: Sequence[int]) -> AbstractAttention:
     if isinstance(given, type) or not callable(given):
         reason = "it is a class: make one of it" if isinstance(given, type) else "it is no function"
         raise reject(name, reason)
@@ -161,13 +168,15 @@ def _recognised(given: Any, name: str) -> AbstractAttention:
             check_log_phi(given, name)
         check(given, name)
         return given
+    if isinstance(given, Normalised):
+        check_phi(given.phi, name)
     try:
         for length in LENGTHS:
             check_shape(given, name, length)
     except Refusal as refusal:
         cause = refusal.__cause__
         in_python = cause is None or isinstance(cause, jax.errors.ConcretizationTypeError)
-        foreign = None if in_python else bridged(given)
+        foreign = None if in_python else bridged(given, name)
         if foreign is None:
             raise
         given = foreign
@@ -175,7 +184,7 @@ def _recognised(given: Any, name: str) -> AbstractAttention:
         raise single_precision(name, given.precision)
     function = _clipped(given)
     check(function, name)
-    return function.kernel if isinstance(function, Normalised) else _family_of(function)
+    return function.kernel if isinstance(function, Normalised) else _family_of(function, lengths)
 
 
 def overflows(given: Any) -> bool:
@@ -185,7 +194,7 @@ def overflows(given: Any) -> bool:
     try:
         jax.eval_shape(given, jax.ShapeDtypeStruct((2,), np.float64))
     except Exception:  # it is called through a bridge
-        given = bridged(given)
+        given = bridged(given, "it")
     return _clipped(given) is not given
 
 
@@ -237,7 +246,7 @@ def _clipped(function: Function) -> Function:
     return Clipped(function, low, high)
 
 
-def _family_of(function: Function) -> AbstractAttention:
+def _family_of(function: Function, lengths: Sequence[int]) -> AbstractAttention:
     elementwise = RecognisedElementwise(function=function, features=(0.0,), analytic=True)
     if _agrees(elementwise, function):
         bends = kinks(elementwise.weight)
@@ -245,7 +254,9 @@ def _family_of(function: Function) -> AbstractAttention:
     kernel = _kernel_of(function)
     if kernel is not None and _agrees(kernel, function):
         return kernel
-    return General(function)
+    foreign = isinstance(getattr(function, "function", function), Foreign)
+    found = None if foreign else family_per_length(function, lengths, kinks)
+    return General(function) if found is None else found
 
 
 def _agrees(candidate: Function, function: Function) -> bool:

@@ -9,6 +9,7 @@ from ..._results import ErrorKind, Estimate, Result
 from ...attention import DEFAULT_BIAS, FREE_BIAS, AbstractAttention, get_attention
 from ...population import bayes_risk
 from ...population.plan import is_exact
+from ...population.sampled import sampled_minimum
 from ...population.uncompiled import uncompiled_minima
 from ..execute import Ask
 from ..questions import Bayes, Population
@@ -30,6 +31,17 @@ FIXED, VARIED = Bayes("spiked", 5.0, "10"), Bayes("spiked", 5.0, "2:0.5,18:0.5")
 
 # Where learning and gradient flow are looked at.
 WORKBENCH = Bayes("spiked", 5.0, "3")
+
+
+# All lengths of these tasks.
+JUDGED = sorted(
+    {
+        int(length)
+        for each in (*GRID, FIXED, VARIED, WORKBENCH)
+        for length in each.problem.length.lengths
+    }
+    | {*_HAYSTACKS, *_DRAWN_HAYSTACKS}
+)
 
 
 @dataclass(frozen=True)
@@ -61,10 +73,16 @@ def haystacks(attention: AbstractAttention) -> tuple[Bayes, ...]:
     return tuple(Bayes("spiked", _SIGNAL * log(length), str(length)) for length in lengths)
 
 
-def answer(attention: AbstractAttention, places: Iterable[Bayes]) -> dict[Bayes, Row]:
-    """With infinite data; without a compiled search where that is not needed."""
+def answer(
+    attention: AbstractAttention, places: Iterable[Bayes], quick: bool = False
+) -> dict[Bayes, Row]:
+    """With infinite data; without a compiled search where that is not needed, and `quick` with few random points."""
     places = list(dict.fromkeys(places))
-    found = uncompiled_minima([place.problem for place in places], attention)
+    problems = [place.problem for place in places]
+    if quick and not is_exact(FIXED.problem, attention):
+        found = [sampled_minimum(problem, attention) for problem in problems]
+    else:
+        found = uncompiled_minima(problems, attention)
     return {
         at: Row(at.task, at.nu, at.length, each.risk, bayes_risk(at.problem), each.result)
         for at, each in zip(places, found, strict=True)

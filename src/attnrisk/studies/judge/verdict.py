@@ -191,8 +191,8 @@ def _judge(
     planted = [*(each for each in GRID if each.task == "spiked"), FIXED, VARIED, *deep]
     selected = [each for each in GRID if each.task == "max"]
     exact: dict[str, Callable[[], Any]] = {
-        "spiked task": partial(answer, student, planted),
-        "max task": partial(answer, student, selected),
+        "spiked task": partial(answer, student, planted, quick),
+        "max task": partial(answer, student, selected, quick),
     }
     tunable = has_tunable_bias(student) and is_exact(_FIXED, student)
     if tunable and not quick:

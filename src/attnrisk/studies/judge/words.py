@@ -1,6 +1,6 @@
 """What to say to someone whose function is not an attention that can be judged."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..._check import Refusal, refuse
 
@@ -20,12 +20,41 @@ def my_attention(scores):                        # in PyTorch:
     return weights / jnp.sum(weights)            # weights / weights.sum()"""
 TORCH_MISSING = "it is written for PyTorch, and torch is not installed"
 
-_ALLOWED = "a function of an array of L scores that returns an array of L weights, written with jax.numpy, such as"
+
+class Wanted(NamedTuple):
+    """What an argument must be, and an example of it."""
+
+    argument: str
+    allowed: str
+    example: str
 
 
-def reject(name: str, reason: str, example: str = EXAMPLE, argument: str = "attention") -> Refusal:
+ATTENTION = Wanted(
+    "attention",
+    "a function of an array of L scores that returns an array of L weights, written with jax.numpy, such as",
+    EXAMPLE,
+)
+IN_PYTORCH = ATTENTION._replace(example=TRANSLATION)
+KERNEL = Wanted(
+    "kernel",
+    "a function φ ≥ 0 of one score, written with jax.numpy, such as",
+    """\
+import jax.numpy as jnp
+
+def my_kernel(score):
+    return jnp.log1p(jnp.exp(score))""",
+)
+
+
+def reject(name: str, reason: str, wanted: Wanted = ATTENTION) -> Refusal:
     """The exception to raise: what is wrong with the attention called `name`, and how to write one."""
-    return refuse(argument, f"{name} ({reason})", f"{_ALLOWED}\n{example}")
+    return refuse(wanted.argument, f"{name} ({reason})", f"{wanted.allowed}\n{wanted.example}")
+
+
+def wrong_shape(shape: tuple[int, ...], length: int) -> str:
+    """The reason to refuse what makes an array of this shape."""
+    scores = "one score" if length == 1 else f"{length} scores"
+    return f"it makes an array of shape {shape} of {scores}"
 
 
 def single_precision(name: str, given: Any) -> Refusal:
@@ -33,22 +62,22 @@ def single_precision(name: str, given: Any) -> Refusal:
     return reject(name, f"its weights are {given}, where they must be float64, as its scores are")
 
 
-def untraceable(name: str, error: Exception) -> Refusal:
+def untraceable(name: str, error: Exception, wanted: Wanted = ATTENTION) -> Refusal:
     """Why a function that jax could not follow is refused."""
     import jax
 
     first = str(error).strip().splitlines()[0] if str(error).strip() else ""
     said = f"{type(error).__name__}: {first[:100]}"
     if isinstance(error, jax.errors.TracerArrayConversionError):
-        return reject(name, "it calls NumPy, which jax cannot follow: put jnp in place of np")
+        reason = "it calls NumPy, which jax cannot follow: put jnp in place of np"
+        return reject(name, reason, wanted)
     if isinstance(error, jax.errors.ConcretizationTypeError):
-        return reject(
-            name, "it looks at a number in Python, as `if` does: put jnp.where in its place"
-        )
+        reason = "it looks at a number in Python, as `if` does: put jnp.where in its place"
+        return reject(name, reason, wanted)
     if isinstance(error, AttributeError | ImportError) or "Tensor" in first or "torch" in first:
         reason = f"it seems to be written for PyTorch or another library; it raised {said}"
-        return reject(name, reason, TRANSLATION)
-    return reject(name, f"it raised {said}")
+        return reject(name, reason, wanted if wanted is KERNEL else IN_PYTORCH)
+    return reject(name, f"it raised {said}", wanted)
 
 
 def few(values: Any) -> str:
