@@ -33,10 +33,9 @@ _SEQUENCE_BYTES = 48  # of the key, length, location, label and noise of a seque
 
 def sequence_count(alpha: Any, dim: int) -> int:
     """`N`, the whole number nearest to `αD`."""
-    count = round(real("alpha", alpha, above=0.0) * dim)
-    if not 1 <= count <= MOST_SEQUENCES:
-        raise refuse("alpha", alpha, f"such that N = alpha · dim is from 1 to {MOST_SEQUENCES}")
-    return count
+    if 1 <= (count := round(real("alpha", alpha, above=0.0) * dim)) <= MOST_SEQUENCES:
+        return count
+    raise refuse("alpha", alpha, f"such that N = alpha · dim is from 1 to {MOST_SEQUENCES}")
 
 
 class Block(eqx.Module):
@@ -269,8 +268,7 @@ def check_data(data: Any) -> Any:
 
 def check_memory(needed: int, what: str, remedy: str = "") -> None:
     """Refuse what the memory of the device has no room for."""
-    free = free_memory()
-    if needed > free:
+    if needed > (free := free_memory()):
         allowed = f"at most the {free / 2**30:.3g} GiB that are free{remedy}"
         raise refuse("size", f"{needed / 2**30:.3g} GiB ({what})", allowed)
 
@@ -335,9 +333,8 @@ def _draw_recipe(
     """Everything but the tokens, which are drawn on the device; this is drawn by NumPy, to compile less."""
     if not isinstance(task, AbstractSamplable):
         given = task.name if isinstance(task, AbstractTask) else shown(task)
-        raise refuse(
-            "task", given, "one with an exact sampler to be drawn: spiked, max or features"
-        )
+        allowed = "one with an exact sampler to be drawn: spiked, max or features"
+        raise refuse("task", given, allowed)
     try:
         named = np.dtype(dtype).name
     except (TypeError, ValueError):
