@@ -104,6 +104,11 @@ def test_where_a_polynomial_oscillates_lines_are_kept():
     assert risk_at(piece, 7.7, 77)[0] == pytest.approx(bent(7.7, 77), abs=1e-4)
 
 
+def test_what_no_interpolant_follows_is_left_out():
+    halved = answers(lambda nu, length: max(2.0**-length, 1e-9), SMALL)
+    assert compress(LABELS, SMALL, halved, []) is None
+
+
 def test_the_error_of_the_values_is_part_of_the_error():
     exact, rough = (
         compress(LABELS, SMALL, answers(linear_risk, SMALL, e), []) for e in (0.0, 1e-3)

@@ -18,6 +18,9 @@ from .question import Record
 _SMALLEST = 1e-9  # risk: smaller ones, such as the infimum 0 of softmax at ν = ∞, are kept as this
 # Times the largest error at n held-out points, which another exceeds with chance 1/(n + 1); by two it may be more.
 _SAFETY = 3.0
+_LARGEST_ERROR = (
+    1.0  # between nodes, of a logit: a surface of a larger one says nothing, and is left out
+)
 _ROUNDING = 6  # digits of a logit: 10^-6 of the risk, far below the error of the interpolant
 FEWEST_HELD_OUT = 3  # points at which an error is measured
 POLYNOMIAL, LINEAR = (
@@ -94,7 +97,8 @@ def compress(
 ) -> Record | None:
     """The interpolant of these answers; its error, in the logit, is measured at the points held out.
 
-    `None` while an answer is missing at a node, or at all but a few of the points held out. What the searches say is
+    `None` while an answer is missing at a node, or at all but a few of the points held out, and where the error is too
+    large. What the searches say is
     kept as the index of each sentence in `results`, which grows by those that are new. Of the two kinds of
     interpolant the one of smaller error is kept.
     """
@@ -124,7 +128,7 @@ def compress(
     piece["error"] = significant(_SAFETY * max(misses) + max(map(_logit_error, answers)))
     piece["median_error"] = significant(float(np.median(misses)))
     piece["held_out"] = len(misses)
-    return piece
+    return piece if max(misses) < _LARGEST_ERROR else None
 
 
 def _logit_error(found: Record) -> float:
