@@ -75,7 +75,8 @@ def population_minimum(task: AbstractTask, attention: AbstractAttention, seed: i
         0.457644 at k = 0.916 k*, bias -1.930, converged
     """
     check_problem(task, attention, known=True)
-    attention = attention.as_one_head()
+    if attention.family == "heads":
+        attention = attention.as_one_head()
     if attention.family == "heads" or task.has_random_shift:
         return heads_minimum(task, attention, seed)
     (found,) = population_minima([task], attention, seed)
@@ -112,7 +113,8 @@ def population_minima(
         raise refuse("tasks", repr(tasks), "a list of tasks")
     if not isinstance(attention, AbstractAttention):
         raise refuse("attention", repr(attention), "an attention, such as Softmax()")
-    attention = attention.as_one_head()
+    if attention.family == "heads":
+        attention = attention.as_one_head()
     for task in tasks:
         check_problem(task, attention, one_head=True, known=True)
     if attention.knows_length:
