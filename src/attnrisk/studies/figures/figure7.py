@@ -22,8 +22,8 @@ attentions of the catalogue that are not scale-invariant, on the spiked task wit
 tokens. Black is the Bayes optimum, which jumps at α = 1. Solid lines are normalised kernels, dashed lines \
 element-wise attentions, dotted lines general ones. Points are hollow where the risk is an approximation: replica \
 symmetry fails, or the minimum of the samples is at a kink of the attention. A cross marks a point that did not \
-converge, and is not connected. Biases are learned wherever they have an effect. figure7.csv has errors, \
-ridge penalties and the reasons for approximations.
+converge, and is not connected. Biases are learned wherever they have an effect, but for element-wise ReLU, whose \
+bias is 0. figure7.csv has errors, ridge penalties and the reasons for approximations.
 """
 
 TASK, NU = "spiked", 5.0
@@ -38,11 +38,13 @@ ATTENTIONS = tuple(
     and not get_attention(name).knows_length
     and name not in ("softpick", "clipped-softmax")
 )
-# On the others a bias has no effect: it is void in normalised exponentials and absorbed by the scales of 1 + χ.
+# On softmax and linear a bias has no effect: it is void in normalised exponentials and absorbed by the scales of 1 + χ.
+# With a free bias element-wise ReLU has a fixed point at which all weights vanish, and the others are rarely found.
 BIASED = tuple(
     name
     for name in ATTENTIONS
-    if get_attention(name).family != "general" and name not in ("softmax", "linear")
+    if get_attention(name).family != "general"
+    and name not in ("softmax", "linear", "elementwise-relu")
 )
 
 
