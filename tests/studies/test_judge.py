@@ -352,6 +352,20 @@ def row(risk, bayes=0.35, result=ar.Result.CONVERGED):
     return Row("spiked", 5.0, "1000000", ar.Estimate(risk, 1e-9), ar.Estimate(bayes, 0.0), result)
 
 
+def test_without_a_cause_on_the_three_tasks_the_worst_of_the_grid_is_explained():
+    row = Row("max", 1.0, "3", ar.Estimate(0.62, 0.0), ar.Estimate(0.5, 0.0), ar.Result.CONVERGED)
+    known = ar.Estimate(0.03, 0.0), NO_GAPS, (), row, 0.5, row
+    said = paragraph(*known, at_worst=(causes.POSITIVITY, 0.11))
+    assert "It loses most on the max task (ν = 1, L = 3): 0.12." in said
+    assert (
+        "There with an exponential tail where they vanish, its weights would recover 0.11" in said
+    )
+    place, found = Bayes("spiked", 5.0, "3"), ar.Elementwise(jnp.exp, features=(), analytic=True)
+    gap = float(answer(found, [place])[place].gap)
+    what, recovers = causes.best_change(found, place, gap, traits(found))
+    assert (what, recovers) == (causes.NORMALISATION, pytest.approx(gap, abs=1e-6))
+
+
 def test_the_paragraph_follows_the_counterfactuals():
     gaps, gap = Gaps(0.13, 0.1, 0.9), ar.Estimate(0.06, 1e-9)
     said = paragraph(

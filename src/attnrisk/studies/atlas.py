@@ -127,7 +127,7 @@ _COARSE = {
 _ROUGH = (grid("max", 9, 20.0, 5, 10**4, 7), grid("max", 1, math.inf, 7, 10**4, 5))
 _SLOW = ("relu", "relu2", "taylor-2", "elementwise-relu")
 # Formulas give two of these. One point of one head or two takes ten seconds or more. The risk of one head has a kink at
-# the signal above which it attends at all, where this grid errs by up to 0.1 in the logit and 16 × 10 nodes by 0.05.
+# the signal above which it attends at all, where this grid errs by up to 0.13 in the logit and 12 × 8 nodes by 0.06.
 _FLIPPED = {
     BAYES: grid(FLIPPED, 14, 30.0, 9, 100, 14),
     "Bayes-softmax": grid(FLIPPED, 14, 30.0, 9, 100, 14),

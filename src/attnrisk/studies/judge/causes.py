@@ -27,6 +27,7 @@ import numpy as np
 from ...attention import AbstractAttention, Elementwise, General, Kernel
 from ...attention.base import AbstractPerLength
 from ...population.plan import is_exact
+from ..questions import Bayes
 from .family import kinks, recognise
 from .tasks import FIXED, VARIED, answer, has_tunable_bias, haystacks
 from .traits import EXPONENTIAL, Traits, family_at_each_length, traits
@@ -148,6 +149,29 @@ def find_causes(
         if changed is not None and max(named.after) >= MATTERS:
             tried = _try_all(changed, named.after)
     return Causes(tuple(each for each, _ in first), tuple(lacks))
+
+
+def best_change(
+    attention: AbstractAttention, place: Bayes, gap: float, found: Traits
+) -> tuple[str, float] | None:
+    """On one task, the change that recovers most of this gap, and how much, if that matters.
+
+    None is tried after one that recovers nearly all.
+    """
+    recovered: dict[str, float] = {}
+    for what in KINDS:
+        if what == GROWTH and _is_normalised(found):
+            recovered[what] = gap  # it is softmax then
+        else:
+            changed = _CHANGES[what](attention, found)
+            if changed is not None:
+                recovered[what] = gap - float(answer(changed, [place], quick=True)[place].gap)
+        if recovered.get(what, 0.0) >= _NEARLY * gap:
+            break
+    most = max(recovered.values(), default=0.0)
+    if most < MATTERS:
+        return None
+    return next(pair for pair in recovered.items() if pair[1] >= _NEARLY * most)
 
 
 def _try_all(

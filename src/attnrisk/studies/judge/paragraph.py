@@ -60,11 +60,12 @@ def paragraph(
     floor: float,
     worst: Row,
     biased: bool = True,
+    at_worst: tuple[str, float] | None = None,
 ) -> str:
     """A few sentences, of the mean gap over the grid and what counterfactuals say.
 
     `longest` is the longest haystack, with the best bias if `biased`, `floor` the best element-wise risk there; `worst`
-    is the task of the grid with the largest gap.
+    is the task of the grid with the largest gap, and `at_worst` the change that recovers most there.
     """
     sentences = []
     if max(abs(each) for each in (float(gap), *gaps)) <= _NOTHING:
@@ -79,8 +80,12 @@ def paragraph(
         if not lacks:
             sentences.append(
                 f"It loses most on the {worst.task} task (ν = {worst.nu:.3g}, L = {worst.length}): "
-                f"{float(worst.gap):.2g}. No change was tried there."
+                f"{float(worst.gap):.2g}."
             )
+            if at_worst is not None:
+                sentences.append(
+                    f"There {_CHANGED[at_worst[0]]} would recover {at_worst[1]:.2g} of it."
+                )
     for at, each in enumerate(lacks):
         lost = getattr(each.before, each.where)
         verb = "It lacks" if at == 0 else "It also lacks"

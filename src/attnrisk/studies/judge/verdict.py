@@ -16,7 +16,7 @@ from ...population import elementwise_floor
 from ...population.plan import is_exact
 from ..execute import Progress, in_threads
 from .bridge import Foreign
-from .causes import Causes, Counterfactual, Gaps, find_causes
+from .causes import MATTERS, Causes, Counterfactual, Gaps, best_change, find_causes
 from .curves import REFERENCES, Point, curve, reference_curve
 from .family import LIMIT, Clipped, attention_name, overflows, recognise
 from .paragraph import paragraph, survival
@@ -72,7 +72,8 @@ class Verdict:
     there is neither. `haystacks` and `biased_haystacks` are longer and longer sequences whose signal grows with them
     (`ν = 4 log L`); `fixed` and `varied` have ten tokens, always or on average. `floors` are what no element-wise
     attention can beat, on `fixed` and in the last haystack. `causes` are the changes that were tried, and what the
-    attention lacks. `curves` are learning curves, also those of softmax and linear, and `flow` tells where gradient
+    attention lacks; where that is nothing, `at_worst` is the change that recovers most on the worst of `rows`, and how
+    much. `curves` are learning curves, also those of softmax and linear, and `flow` tells where gradient
     flow goes from small starts; each is `None` where the attention allows no answer, and `notes` say why.
     """
 
@@ -91,6 +92,7 @@ class Verdict:
     curves: tuple[Point, ...] | None
     flow: Basins | None
     notes: tuple[str, ...]
+    at_worst: tuple[str, float] | None = None
 
     def __str__(self) -> str:
         return (
@@ -129,7 +131,7 @@ class Verdict:
         longest = (self.biased_haystacks or self.haystacks)[-1]
         worst = max(self.rows, key=lambda row: float(row.gap))
         known = self.gap, self.gaps, self.lacks, longest, self.floors[1]
-        return paragraph(*known, worst, biased)
+        return paragraph(*known, worst, biased, self.at_worst)
 
     @property
     def gaps(self) -> Gaps:
@@ -222,10 +224,15 @@ def _judge(
     )
     tuned = biased_gaps if tunable and not quick else None
     work({"counterfactuals": partial(find_causes, student, plain_gaps, tuned, found)})
+    gap, worst = mean_gap([rows[at] for at in GRID]), max(GRID, key=lambda at: float(rows[at].gap))
+    at_worst = None
+    if not done["counterfactuals"].lacks and float(gap) >= MATTERS:
+        at_worst = best_change(student, worst, float(rows[worst].gap), found)
     verdict = Verdict(
         name=label,
         traits=found,
-        gap=mean_gap([rows[place] for place in GRID]),
+        gap=gap,
+        at_worst=at_worst,
         rows=tuple(rows[place] for place in GRID),
         gap_with_bias=None if quick else mean_gap([biased_rows[place] for place in GRID]),
         biased_rows=tuple(biased_rows[place] for place in GRID if not quick),
