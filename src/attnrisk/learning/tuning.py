@@ -24,7 +24,7 @@ _DOWNHILL, _MOST_PROBES = 0.5, 4
 _MOST_EVALUATIONS = 30
 # Points on the way, a power of two, and randomisations at least: near the best ridges the risk hardly depends on them.
 _LOG2_FEW, _PART = 11, 4
-# Where the fixed point is not found, the descent starts at ridges that are larger by this.
+# Where the fixed point is not found, or is worse than no prediction, the descent starts at ridges larger by this.
 _STIFFER, _MOST_RESTARTS = np.log(3.0), 4
 # Where the risk stays above this share of that of no prediction, ridges (k, v) smaller by these factors are tried: in
 # long sequences something is learned only with a small ridge on k.
@@ -129,15 +129,15 @@ class Descent:
         return float(risk), best.slope(by_unknowns) * np.exp(logs)
 
     def run(self, logs: np.ndarray) -> np.ndarray:
-        """L-BFGS-B within the bounds, from the first ridges at which there is a fixed point.
+        """L-BFGS-B within the bounds, from the first ridges at which there is a fixed point that helps.
 
         Where nothing is learned with them, the risk is flat; weaker ones are tried, and the best start is taken.
         """
         nothing = float(self.problem.task.label_variance)
         for _ in range(_MOST_RESTARTS):
-            if (risk := self(logs)[0]) < _NOT_FOUND:
+            if (risk := self(logs)[0]) <= nothing:
                 break
-            logs = np.minimum(logs + _STIFFER, _LARGEST)
+            logs, self.last = np.minimum(logs + _STIFFER, _LARGEST), None
         for learned, *weaker in _WEAKER:
             if risk < learned * nothing:
                 break
