@@ -1,5 +1,7 @@
 """When ridges count as tuned."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 import attnrisk as ar
@@ -28,3 +30,17 @@ def test_a_risk_above_that_of_no_prediction_is_not_tuned(monkeypatch):
     found = ar.tuned_erm_asymptotics(task, ar.Softmax(), 1.0, log2_points=5)
     assert float(found.test_risk) > 3.0 + 3.0 * float(found.test_risk.error)
     assert not found.converged
+
+
+def test_tuning_leaves_ridges_that_overfit(monkeypatch):
+    """Below a ridge of 0.3 on `v` this risk is flat and above that of no prediction, elsewhere it has a minimum."""
+
+    def risk(self, logs):
+        if logs[1] < np.log(0.3):
+            return 1.2, np.zeros(2)
+        return 0.5 + 0.1 * float(logs @ logs), 0.2 * logs
+
+    monkeypatch.setattr(tuning.Descent, "__call__", risk)
+    problem = SimpleNamespace(task=SimpleNamespace(label_variance=1.0))
+    best = tuning.Descent(problem, alpha=1.0).run(np.log([0.02, 0.02]))
+    np.testing.assert_allclose(best, 0.0, atol=1e-3)
