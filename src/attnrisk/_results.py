@@ -124,7 +124,7 @@ class Result(StrEnum):
     LEFT_DOMAIN = "not converged: left the range of overlaps that can be integrated"
     STALLED = "not converged: no step lowers the objective"
     NOT_STATIONARY = "not converged: the gradient does not vanish"
-    SADDLE = "not converged: a saddle point, which keys outside the span of the features leave"
+    SADDLE = "not converged: the search ended at a saddle point"
     DIVERGED = "diverged"
     INTERRUPTED = "interrupted"
 

@@ -93,7 +93,7 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_training_approaches_the_fixed_point(name):
     task, attention, alpha, ridge, log2_points, dims, runs, control = SETTINGS[name]
-    other = ar.Ridge(3.0 * ridge.k, 3.0 * ridge.v)
+    other = ridge if control else ar.Ridge(3.0 * ridge.k, 3.0 * ridge.v)
     theory, wrong = (
         ar.erm_asymptotics(task, student, alpha, each, log2_points=log2_points)
         for student, each in ((attention, ridge), (control or attention, other))

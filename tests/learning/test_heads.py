@@ -81,7 +81,7 @@ ONE_DIRECTION = [
 
 @pytest.mark.parametrize("task", ONE_DIRECTION, ids=lambda task: f"{task.name} {task.spread:g}")
 def test_heads_on_one_direction_are_refused_by_the_theory(task):
-    """Two linear heads are one with half the ridge, `k = (k_1 + k_2)/2`: `Q` is singular, `V` not determined."""
+    """Two linear heads are one with twice the ridge, `k = (k_1 + k_2)/2`: `Q` is singular, `V` not determined."""
     for learn in (ar.erm_asymptotics, ar.tuned_erm_asymptotics):
         ridge = () if learn is ar.tuned_erm_asymptotics else (ar.Ridge(0.5, 1.0),)
         with pytest.raises(ValueError, match=r"heads = 2 is not allowed.*Q is singular"):

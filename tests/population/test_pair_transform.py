@@ -335,4 +335,5 @@ def test_the_engine_of_heads_with_one_head(attention, rng):
     task = ar.SpikedSLR(3.0, ar.uniform(1, 4), noise=0.1, spread=0.8)
     overlaps, heads = overlaps_of(rng.normal(size=(2, 4))), ar.Heads(attention, 1)
     plain = ar.population_risk(task, attention, overlaps)
-    assert abs(_by_pairs(task, heads, overlaps, 1.6) - float(plain)) < 1e-8 + float(plain.error)
+    largest = float(plain.error) + (1e-11 if attention.analytic else 1e-8)
+    assert abs(_by_pairs(task, heads, overlaps, 1.6) - float(plain)) < largest

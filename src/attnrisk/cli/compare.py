@@ -154,8 +154,8 @@ def needs(args: Any) -> render.Shown:
     from ..learning import needed_data
 
     if (args.risk is None) == (args.attention is None):
-        said = "nothing" if args.risk is None else "both"
-        raise refuse("risk", said, "one of --risk and --attention")
+        said = "missing, as is --attention" if args.risk is None else "given with --attention"
+        raise refuse("risk", f"({said})", "given, or --attention, and not both")
 
     def student(name: str) -> AbstractAttention:
         return get_attention(name) if args.heads == 1 else get_heads(name, args.heads)

@@ -26,7 +26,7 @@ from ..population.plan import has_exact_heads, heads_engine, light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import Averages, map_step, probes
-from .newton import LONGEST_STEP, SAME, FixedPointSolution, Start, distinct, run_newton
+from .newton import LONGEST_STEP, FixedPointSolution, Start, distinct, run_newton
 from .samples import draw
 from .scope import (
     check_alpha,
@@ -44,6 +44,7 @@ from .unknowns import Order, Unknowns, pack
 RANDOMISATIONS = 16
 LOG2_POINTS = 9
 _FEW = 2  # randomisations on which fixed points are located, before all are used
+_SAME_START = 1e-3  # distance, relative and in all, of two starts on all points that are one
 LOG2_SLOPES = 10  # points of a randomisation, a power of two, on which derivatives are taken
 
 _FINENESS = 0.7  # of the rule for the test risk of several heads or features: right to 10^-5
@@ -186,7 +187,7 @@ class Problem(Averages):
             near = run_newton(part, alpha, ridge, start)
             if not near.result.converged:
                 starts.append(start)
-            elif not any(np.allclose(near.x, it.x, SAME, SAME) for it in starts):
+            elif not any(np.allclose(near.x, it.x, _SAME_START, _SAME_START) for it in starts):
                 starts.append(Start(start.name, near.x, True))
         return [run_newton(self, alpha, ridge, start) for start in starts]
 

@@ -12,7 +12,7 @@ from ..attention import AbstractAttention
 from ..population import population_minimum
 from ..tasks import AbstractTask
 from .asymptotics import Ridge
-from .scope import learnable, learner
+from .scope import learnable, learner, learns_bias
 from .tuning import tuned_erm_asymptotics
 
 LEAST, MOST = 2.0**-3, 2.0**7  # the α searched
@@ -78,7 +78,9 @@ def needed_data(
     rivals = [learner(each) for each in given]
     for each in rivals:
         learnable(task, each)
-    ends = [population_minimum(task, each).risk for each in rivals]
+    # With infinite data; biases of several heads are not learned.
+    fixed = [each.with_free_bias(each.free_bias and learns_bias(each)) for each in rivals]
+    ends = [population_minimum(task, each).risk for each in fixed]
     ridges: dict[int, Ridge | None] = {}
 
     def learn(at: int, alpha: float) -> Sample:

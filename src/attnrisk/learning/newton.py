@@ -19,7 +19,7 @@ _SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
 LONGEST_STEP, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
 # Distances at which two fixed points are one: of all unknowns, relative and in all; and beyond their errors of the
 # value overlap of one head, which is known best.
-SAME, _CLOSE = 1e-2, 1e-4
+_SAME, _CLOSE = 1e-2, 1e-4
 _ROUNDING = 1e-13  # a singular value of the matrix of a Newton step, relative, that is rounding
 
 
@@ -80,10 +80,10 @@ class FixedPointSolution(NamedTuple):
         How heads that collapse share their length is not determined: those errors say nothing of the distance.
         """
         if self.layout.heads * self.layout.features > 1:
-            return np.allclose(self.x, other.x, SAME, SAME)
+            return np.allclose(self.x, other.x, _SAME, _SAME)
         errors = np.array([other.error(unit) for unit in np.eye(self.x.size)])
         beyond, value = np.abs(self.x - other.x) - errors, self.layout.places.values.M[0, 0]
-        return bool(np.all(beyond <= SAME * (1.0 + np.abs(other.x))) and beyond[value] <= _CLOSE)
+        return bool(np.all(beyond <= _SAME * (1.0 + np.abs(other.x))) and beyond[value] <= _CLOSE)
 
     def slope(self, by_unknowns: Float[np.ndarray, " n"]) -> Float[np.ndarray, "2"]:
         """The derivative in the two ridges of a function of the unknowns."""

@@ -87,9 +87,11 @@ def tuned_erm_asymptotics(
         gain = float(answer.test_risk) - float(other.test_risk)
         if other.converged and gain <= error:
             break
-        if not other.converged or probes == _MOST_PROBES:
+        if not other.converged:
             return replace(answer, result=Result.MAX_STEPS)
         best, answer = ahead, other
+        if probes == _MOST_PROBES:
+            return replace(answer, result=Result.MAX_STEPS)
     worst = float(problem.task.label_variance) + 3.0 * float(answer.test_risk.error)
     if answer.converged and float(answer.test_risk) > worst:  # large ridges are better
         return replace(answer, result=Result.MAX_STEPS)

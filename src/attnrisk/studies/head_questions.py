@@ -20,7 +20,7 @@ from ..learning.erm import LOG2_POINTS
 from ..learning.scope import learnable, learner
 from ..population import Overlaps, bayes_risk, heads_minimum, population_risk, prune_heads
 from ..simulation import fit_erm, sample
-from ..simulation.data import LARGEST_DIM
+from ..simulation.data import LARGEST_DIM, sequence_count
 from ..tasks import FeatureSLR, parse_features, parse_lengths
 from .question import AbstractQuestion, Record, estimated
 
@@ -131,19 +131,23 @@ class LeastHeads(AbstractHeadsQuestion):
         return told
 
 
+# Overlaps of one head, of the theory and of a fit.
+_ONE_HEAD = frozenset(["m_k", "q_k", "V_k", "m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"])
+
+
 def _with_matrices(found: Any, attention: AbstractAttention) -> Record:
     """The record of learned heads: overlaps as matrices, in place of the numbers of one head."""
     flat = {
         name: value
         for name, value in record(found).items()
-        if name[:3] not in ("m_k", "q_k", "V_k")
+        if name.removesuffix("_error") not in _ONE_HEAD
     }
-    weights = attention.head_weights
+    weights, learned = attention.head_weights, getattr(found, "bias", None)
     return flat | {
         "M": np.asarray(found.overlaps.M).tolist(),
         "Q": np.asarray(found.overlaps.Q).tolist(),
         "head_weights": None if weights is None else np.asarray(weights, float).tolist(),
-        "biases": np.ravel(attention.bias).tolist(),
+        "biases": np.ravel(attention.bias if learned is None else learned.value).tolist(),
     }
 
 
@@ -187,13 +191,13 @@ class HeadsSimulate(AbstractHeadsQuestion):
     def check(self) -> None:
         super().check()
         learner(self.student)
-        real("alpha", self.alpha, above=0.0)
         Ridge(self.ridge_k, self.ridge_v)
-        whole("dim", self.dim, self.problem.features + 1, LARGEST_DIM)
+        dim = whole("dim", self.dim, self.problem.features + 1, LARGEST_DIM)
+        sequence_count(self.alpha, dim)
         whole("seed", self.seed, 0, 2**32 - 1)
 
     def answer(self) -> Record:
         for_data, for_start, _ = jax.random.split(jax.random.key(self.seed), 3)
-        data = sample(self.problem, for_data, max(1, round(self.alpha * self.dim)), self.dim)
+        data = sample(self.problem, for_data, sequence_count(self.alpha, self.dim), self.dim)
         fit = fit_erm(data, self.student, Ridge(self.ridge_k, self.ridge_v), for_start)
         return _with_matrices(fit, fit.attention)
