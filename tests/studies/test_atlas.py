@@ -283,6 +283,13 @@ def test_an_attention_of_the_users_is_added(shipped, monkeypatch):
     assert "your linear" not in shipped["attentions"]
 
 
+def test_an_attention_whose_risk_cannot_be_interpolated_is_refused(shipped, monkeypatch):
+    monkeypatch.setattr(atlas, "USER_GRID", grid("spiked", 3, 4.0, 3, 20, 3))
+    monkeypatch.setattr(atlas, "compress", lambda *given: None)
+    with pytest.raises(ValueError, match=r"'mine:f'.* interpolated"):
+        atlas.with_attention(shipped, Linear(), "mine:f")
+
+
 def test_an_attention_without_an_exact_method_is_refused(shipped):
     with pytest.raises(ValueError, match="a normalised kernel or an element-wise function"):
         atlas.with_attention(shipped, get_attention("sparsemax"), "mine:f")

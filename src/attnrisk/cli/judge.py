@@ -174,11 +174,19 @@ def judge(args: Any) -> render.Shown:
     return render.Shown(fields, [words], code, raw=True)
 
 
+_NUMPY_WARNINGS = "overflow|underflow|invalid value|divide by zero|All-NaN|Casting complex"
+
+
 @contextmanager
 def user_code() -> Iterator[None]:
-    """For calls of a user's function: what it prints goes to standard error, and warnings are ignored."""
+    """For calls of a user's function: what it prints goes to standard error, and its warnings are ignored.
+
+    Those of this package are shown, such as that of a large error, but for NumPy's about a user's numbers.
+    """
     with redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.filterwarnings("default", category=RuntimeWarning, module=r"attnrisk\.")
+        warnings.filterwarnings("ignore", _NUMPY_WARNINGS, RuntimeWarning)
         yield
 
 

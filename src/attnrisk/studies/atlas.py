@@ -370,6 +370,9 @@ def with_attention(
     results = list(atlas["results"])
     labels = Surface("spiked", label, FREE if attention.free_bias else NONE, USER_GRID).labels
     surface = compress(labels, USER_GRID, found, results)
+    if surface is None:
+        allowed = "an attention whose risk can be interpolated; the error of this one is too large"
+        raise refuse("attention", repr(name), allowed)
     described = describe(attention, "") | {"takes_bias": True, "of_user": True}
     return atlas | {
         "results": results,

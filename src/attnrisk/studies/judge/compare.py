@@ -115,7 +115,7 @@ def _compare_heads(
         name = attention_name(given)
         if progress is not None:
             progress(name, done, len(attentions))
-        plain = _heads_of(given, name, count)
+        plain = _heads_of(given, name, count, [length for length, _ in sizes])
         free = plain.with_free_bias() if has_tunable_bias(plain.one_head) else plain
         students = [plain] if free is plain else [plain, free]
         for (nu, place), known in zip(places, bayes, strict=True):
@@ -138,9 +138,9 @@ def _needle(features: str | None, length: int, nu: float) -> AbstractTask:
     return FeatureSLR(parse_features(f"{kind}:{numbers}"), length)
 
 
-def _heads_of(given: Any, name: str, count: int) -> AbstractAttention:
+def _heads_of(given: Any, name: str, count: int, lengths: Sequence[int]) -> AbstractAttention:
     """Heads of what is given; names of the catalogue as in `get_heads`."""
     if isinstance(given, str):
         return get_heads(given, count)
-    one = recognise(given, name)
+    one = recognise(given, name, lengths=(*JUDGED, *lengths))
     return one if count == 1 or one.keys > 1 else Heads(one, count)

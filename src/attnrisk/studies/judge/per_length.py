@@ -34,29 +34,30 @@ def family_per_length(
 
     It serves these `lengths` of the tasks.
     """
-    known = sorted({*_COMPARED, *lengths})
-    traces = {
-        size: jax.make_jaxpr(function)(jax.ShapeDtypeStruct((size,), np.float64)) for size in known
-    }
+    longer = sorted({*lengths} - {*_COMPARED})
     try:
-        weight = _at_each({size: partial(_weight, each, size) for size, each in traces.items()})
-        if _agrees(Elementwise(weight), function):
-            return _with_kinks(Elementwise, weight, kinks)
+        traces = {size: _trace(function, size) for size in _COMPARED}
+        kinds: list[tuple[Any, Callable[..., Array]]] = [(Elementwise, _weight)]
         base = _base(traces)
-        if base is None:
-            return None
-        log_phi = _at_each(
-            {size: partial(_log_phi, each, size, base) for size, each in traces.items()}
-        )
-        if _agrees(Kernel(log_phi), function):
-            return _with_kinks(Kernel, log_phi, kinks)
+        if base is not None:
+            kinds.append((Kernel, partial(_log_phi, base)))
+        for kind, read in kinds:
+            if _agrees(kind(_at_each(read, traces)), function, _COMPARED):
+                # Only here: a function of another family may be slow, or fail, at many tokens.
+                traces |= {size: _trace(function, size) for size in longer}
+                at_length = _at_each(read, traces)
+                if _agrees(kind(at_length), function, longer):
+                    return _with_kinks(kind, at_length, kinks)
+                return None
     except (
-        TypeError,
-        ValueError,
-        NotImplementedError,
-    ):  # a trace that does not serve another number of scores
+        Exception
+    ):  # of a trace that does not serve another number of scores, or of a stranger's function
         return None
     return None
+
+
+def _trace(function: Function, size: int) -> ClosedJaxpr:
+    return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((size,), np.float64))
 
 
 def _weights(trace: ClosedJaxpr, size: int, scores: Array) -> Array:
@@ -101,7 +102,7 @@ def _weight(trace: ClosedJaxpr, size: int, score: Array) -> Array:
     return _weights(trace, size, score[None])[0]
 
 
-def _log_phi(trace: ClosedJaxpr, size: int, base: float, score: Array) -> Array:
+def _log_phi(base: float, trace: ClosedJaxpr, size: int, score: Array) -> Array:
     """`log φ(score)/φ(base)`, at most `_LARGEST_LOG`."""
     own, other = _weights(trace, size, jnp.stack([score, jnp.full_like(score, base)]))
     least = math.exp(-_LARGEST_LOG)
@@ -109,10 +110,15 @@ def _log_phi(trace: ClosedJaxpr, size: int, base: float, score: Array) -> Array:
     return jnp.where(own > 0, logarithm, -jnp.inf)
 
 
-def _at_each(functions: dict[int, Callable[[Array], Array]]) -> Callable[[Any, Any], Array]:
+def _at_each(
+    read: Callable[..., Array], traces: dict[int, ClosedJaxpr]
+) -> Callable[[Any, Any], Array]:
     """The function of a score and of one of these lengths, which may be traced."""
-    sizes = np.array(list(functions), float)
-    branches = [jnp.vectorize(each, signature="()->()") for each in functions.values()]
+    sizes = np.array(sorted(traces), float)
+    branches = [
+        jnp.vectorize(partial(read, traces[size], size), signature="()->()")
+        for size in sorted(traces)
+    ]
 
     def at_length(score: Any, length: Any) -> Array:
         score = jnp.asarray(score, float)
@@ -153,10 +159,13 @@ def _base(traces: dict[int, ClosedJaxpr]) -> float | None:
     return None
 
 
-def _agrees(candidate: Any, function: Function) -> bool:
+def _agrees(candidate: Any, function: Function, lengths: Sequence[int]) -> bool:
+    """On several sequences of each length, and on one where they are long."""
     rng = np.random.default_rng(5)
-    for length in _COMPARED:
-        scores = draw(rng, length)[: _SCALES * DRAWS]
+    for length in lengths:
+        is_long = length > _COMPARED[-1]
+        one = rng.standard_normal((1, length))
+        scores = one if is_long else draw(rng, length)[: _SCALES * DRAWS]
         if not same(call(function, scores), call(candidate, scores)):
             return False
     return True
