@@ -198,6 +198,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     for axes, (task, nu) in zip(drawn.flat, panels, strict=False):
         _draw_panel(axes, [row for row in rows if (row.task, row.nu) == (task, nu)])
         axes.set(title=where(task, nu, LENGTH), xlabel=r"samples per dimension $\alpha$")
+        axes.tick_params(labelbottom=True)  # also above an empty place of the last row
     first, last = (pick(row.alpha for row in rows if row.alpha < inf) for pick in (min, max))
     drawn[0, 0].set(xscale="log", xlim=(first / 1.08, last * 1.08), ylim=(-0.02, 1.05))
     for axes in drawn[:, 0]:

@@ -140,7 +140,7 @@ def _needle(features: str | None, length: int, nu: float) -> AbstractTask:
 
 def _heads_of(given: Any, name: str, count: int, lengths: Sequence[int]) -> AbstractAttention:
     """Heads of what is given; names of the catalogue as in `get_heads`."""
-    if isinstance(given, str):
+    if isinstance(given, str) and (count > 1 or given == BayesSoftmax.name):
         return get_heads(given, count)
     one = recognise(given, name, lengths=(*JUDGED, *lengths))
     return one if count == 1 or one.keys > 1 else Heads(one, count)
