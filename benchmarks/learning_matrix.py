@@ -92,7 +92,7 @@ def table() -> str:
         cells = [*(both(name, each) for each in ATTENTIONS), cell(optimum, task)]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     notes = [f"{number}. {reason}" for reason, number in reasons.items()]
-    return "\n".join([*lines, "", "The reasons, as they are told:", "", *notes])
+    return "\n".join([*lines, "", "The messages:", "", *notes])
 
 
 def measured() -> dict[tuple[str, str], float]:

@@ -96,8 +96,9 @@ def _keep(name: str, rows: list[population.Row]) -> None:
     columns = ["| what | found | bar | reached |", "|---|---|---|---|"]
     tables[name] = "\n".join([head, "", *columns, *lines] if rows else [head, "", "Not measured."])
     title = "# Benchmarks\n\nWritten by `make bench`. Ratios are within one run.\n"
-    known = [each for each in ON_ONE_CORE | ON_ALL_CORES if each in tables]
-    RESULTS.write_text(title + "".join(f"\n## {each}\n\n{tables[each]}\n" for each in known))
+    order = [*ON_ONE_CORE, *ON_ALL_CORES]
+    names = sorted(tables, key=lambda each: order.index(each) if each in order else len(order))
+    RESULTS.write_text(title + "".join(f"\n## {each}\n\n{tables[each]}\n" for each in names))
 
 
 if __name__ == "__main__":

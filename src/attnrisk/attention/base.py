@@ -65,7 +65,7 @@ class AbstractAttention(eqx.Module):
 
     @property
     def has_sums(self) -> bool:
-        """Whether tokens meet in one sum or in none, as those of `AbstractSums`."""
+        """Whether scores enter through one sum over tokens, or through none, as in `AbstractSums`."""
         return False
 
     @property
@@ -171,7 +171,7 @@ class AbstractPerLength(AbstractAttention):
 
 
 class AbstractSums(AbstractAttention):
-    """Attentions of one head whose tokens meet in one sum or in none: `σ_ℓ = strength(χ_ℓ)/total(Σ_m counted(χ_m))`.
+    """Attentions of one head with one sum over tokens, or none: `σ_ℓ = strength(χ_ℓ)/total(Σ_m counted(χ_m))`.
 
     Strengths are given over `e^log_scale`, so that they stay finite.
     """

@@ -30,14 +30,14 @@ def learnable(task: AbstractTask, attention: AbstractAttention | None = None) ->
     if attention is not None and attention.keys > 1 and not task.has_random_shift:
         allowed = (
             "1 for learning on a task of one direction: several are copies of one head, and the equations do not "
-            "determine V where Q is singular; experiments take them"
+            "determine V where Q is singular; simulations support them"
         )
         raise refuse("heads", attention.keys, allowed)
     if task.visited(longest) > 1:
         longest, why = _LONGEST_DENSE, ", where each location of a sequence is visited"
     elif attention is not None and not attention.has_sums:
         longest = _LONGEST_DENSE // attention.keys
-        why = "; more for one head of a kernel or element-wise attention, whose tokens meet in few sums"
+        why = "; more for one head of a kernel or element-wise attention, whose cost grows linearly with it"
     _check_length(task, longest, asked, why)
     strength = float(task.strength) ** (2 if task.has_random_shift else 1)
     signal = max(float(task.relevant_field) ** 2, strength)  # ν, or less where ν < 1

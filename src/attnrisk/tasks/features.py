@@ -33,7 +33,7 @@ class FeatureSLR(AbstractNeedle):
     name: ClassVar[str] = "features"
     has_random_shift: ClassVar[bool] = True
     no_optimum: ClassVar[str] = (
-        "with features the overlap of k is a matrix, its equations have a number"
+        "with features the overlap of k is a matrix, and its equations are written for a number"
     )
     spread: ClassVar[float] = 1.0
     shift_law: ShiftMixture

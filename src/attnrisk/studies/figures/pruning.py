@@ -19,11 +19,12 @@ STEM = "pruning"
 
 CAPTION = """\
 How many heads are needed? The needle carries one of three features, ν = 9, 6, 4, among L = 10 tokens. Left: the \
-least risk of H heads that are trained together. One head per feature is nearly enough: further heads of averaged \
-softmax and of softmax-1 gain little, by sharing a feature. Bayes-softmax has the Bayes risk (black) with three. \
-Right: the largest number of heads of each kind, of which one after the other is removed, each time the one whose \
-absence costs least, with nothing tuned again but the length of v. Removal costs little until each feature has one \
-head left, then much. Risks are exact for the heads that a search found, and bound the least risk from above.
+lowest risk found for H heads that are trained together. With more than three heads the risk of averaged softmax and \
+of softmax-1 falls little; it need not fall with every head, since weights are averaged and the search may end in a \
+local minimum. Bayes-softmax has the Bayes risk (black) with three. Right: the largest number of heads of each kind, \
+of which one after the other is removed, each time the one whose absence costs least, with nothing tuned again but \
+the length of v. Down to three heads removal costs little, then much. Risks are exact for the heads that a search \
+found, and bound the lowest risk from above.
 """
 
 LAW, LENGTH = "one-of:9,6,4", "10"
