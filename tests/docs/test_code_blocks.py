@@ -18,6 +18,7 @@ import typer.main
 from shown import compare
 
 from attnrisk.cli.app import app
+from attnrisk.studies import Study
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -128,8 +129,10 @@ def test_a_command_runs(line: str, tmp_path: Path) -> None:
 
 
 def test_files_are_shown_as_they_are() -> None:
-    (shown,) = (tomllib.loads(body) for page in PAGES for body in fenced(page, "toml"))
+    shown, *others = (tomllib.loads(body) for page in PAGES for body in fenced(page, "toml"))
     assert shown == tomllib.loads((ROOT / "examples/attentions.toml").read_text(encoding="utf-8"))
+    for study in others:
+        assert len(Study(**study)) > 1
 
 
 def test_scripts_that_need_a_cluster_are_python() -> None:
