@@ -127,7 +127,7 @@ def test_a_kernel_by_its_phi():
     assert isinstance(found, ar.Kernel)
     assert found.features == (0.0, 1.5) or found.features == (0.0,)
     assert found.vanishes
-    with pytest.raises(ValueError, match="nan"):
+    with pytest.raises(ValueError, match="it is negative at the score"):
         recognise(normalised(lambda score: score), "φ")
 
 
