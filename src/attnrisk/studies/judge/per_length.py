@@ -49,9 +49,9 @@ def family_per_length(
                 if _agrees(kind(at_length), function, longer):
                     return _with_kinks(kind, at_length, kinks)
                 return None
-    except (
-        Exception
-    ):  # of a trace that does not serve another number of scores, or of a stranger's function
+    except Exception:
+        # The user's function, or its trace with another number of scores, failed: it has neither form, and is then
+        # judged as a general attention, where its own errors are reported.
         return None
     return None
 
@@ -69,7 +69,7 @@ def _weights(trace: ClosedJaxpr, size: int, scores: Array) -> Array:
 def _evaluate(trace: ClosedJaxpr, size: int, count: int, inputs: Sequence[Any]) -> list[Any]:
     """A trace, with arrays of `count` elements in place of `size`."""
     if any(size in np.shape(each) for each in trace.consts):
-        raise NotImplementedError("a constant for each token")
+        raise ValueError("a constant for each token cannot be resized")
     jaxpr = trace.jaxpr
     values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*trace.consts, *inputs), strict=True))
 
@@ -82,7 +82,7 @@ def _evaluate(trace: ClosedJaxpr, size: int, count: int, inputs: Sequence[Any]) 
         if name in _CALLS and isinstance(inner, ClosedJaxpr):
             found = _evaluate(inner, size, count, given)
         elif any(isinstance(each, ClosedJaxpr) for each in equation.params.values()):
-            raise NotImplementedError(name)
+            raise ValueError(f"{name} cannot be resized")
         else:
             resized = {key: _resized(each, size, count) for key, each in equation.params.items()}
             found = equation.primitive.bind(*given, **resized)
