@@ -1,5 +1,8 @@
 """Control variates: their means are zero, and the regression on them is exact where it should be (section 6.4)."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -26,15 +29,14 @@ def _controls(task, attention, points, m_in_law):
     keys = Order(M, M @ M.swapaxes(1, 2) + np.eye(heads), 0.5 * np.eye(heads)[None])
     unknowns = Unknowns(keys, Order(*(np.array([[[each]]]) for each in (0.7, 0.8, 0.4))))
     seen = cavity_samples(task, unknowns, points, locate(task, unknowns.correlation[0], points))
-    law = ValueLaw(*(np.array([each]) for each in (m_in_law, 0.8, float(task.label_variance))))
+    law = ValueLaw(m_in_law, 0.8, float(task.label_variance))
     location = np.tile(seen.location, (len(points.label), 1))
-    held = hold(as_arrays(attention), flat(seen.sample), location, unknowns.response, law)
+    sample, response = jax.tree.map(lambda leaf: leaf[0], (flat(seen.sample), unknowns.response))
+    over_samples = jax.jit(jax.vmap(partial(hold, as_arrays(attention)), (0, 0, None, None)))
+    held = over_samples(sample, location, response, law)
     shape = 1, *seen.probability.shape
-    pulls = type(held.pulls)(
-        *(np.asarray(leaf).reshape(*shape, *leaf.shape[2:]) for leaf in held.pulls)
-    )
-    rest = (np.asarray(leaf).reshape(*shape, *leaf.shape[2:]) for leaf in held[1:])
-    return controls(task, unknowns, seen, type(held)(pulls, *rest))[0]
+    held = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(*shape, *leaf.shape[1:]), held)
+    return controls(task, unknowns, seen, held)[0]
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -74,11 +74,10 @@ def test_pulls_nearby_are_those_of_minima_nearby(rng):
         near = jax.tree.map(lambda leaf, move: leaf + step * move, samples, moves)
         V = RESPONSE.k * (1 + step)
         response = Response(V, 1 / V, RESPONSE.v * (1 - step))
-        stacked = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (near, response))
-        first = respond(attention, found, *stacked)
+        first = jax.vmap(lambda at, s: respond(attention, at, s, response))(found, near)
         exact = minimise(attention, found.chi, near, response, jnp.asarray(False))
         pulls = jax.vmap(lambda c, s: fit(attention, c, s, response))(exact.chi, near)
-        return [np.max(np.abs(a[0] - b)) for a, b in zip(first, pulls, strict=True)]
+        return [np.max(np.abs(a - b)) for a, b in zip(first, pulls, strict=True)]
 
     for far, close in zip(worst(1e-3), worst(1e-4), strict=True):
         assert close < 0.03 * far

@@ -8,14 +8,13 @@ noise that labels and value fields bring, of which the sums over many tokens hav
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..attention import AbstractAttention
-from .proximal import Fitted, Sample, fit, residual
+from .proximal import Fitted, Sample
 from .unknowns import Response
 
 _REGULAR = 1e-8  # added to the correlations of controls, which may be copies of each other
@@ -43,42 +42,31 @@ class Held(NamedTuple):
     mean_value_terms: Float[Any, "4"]
 
 
-@eqx.filter_jit
 def hold(
     attention: AbstractAttention,
-    samples: Sample,
-    location: Float[Array, "n L"],
-    responses: Response,
-    laws: ValueLaw,
+    sample: Sample,
+    location: Float[Array, " L"],
+    response: Response,
+    law: ValueLaw,
 ) -> Held:
-    """For samples along the second axis of `samples`; unknowns are along the first, and that of the others."""
+    """Of one sample, with the token of its location."""
 
-    def one(sample: Sample, here: Array, response: Response, law: ValueLaw) -> Held:
-        def sums(chi: Array) -> tuple[Array, Array]:
-            weights = attention.attend(chi)
-            return jnp.sum(here * sample.variance * weights), jnp.sum(sample.variance * weights**2)
+    def weigh(chi: Array) -> tuple[Array, ...]:
+        weights = attention.attend(chi)
+        own, seen = (jnp.sum(it * weights) for it in (location * sample.variance, sample.values))
+        return own, seen, jnp.sum(sample.variance * weights**2), weights
 
-        def mean_loss(chi: Array) -> Array:
-            own, square = sums(chi)
-            missed = law.label_variance - 2.0 * law.m * own + law.q * square
-            return missed / (1.0 + response.v * square) / 2.0
-
-        def loss(chi: Array) -> Array:
-            return residual(attention, chi, sample, response) ** 2 / 2.0
-
-        chi = sample.keys
-        own, square = sums(chi)
-        width = 1.0 + response.v * square
-        mean, slope = jax.value_and_grad(mean_loss)(chi)
-        left = 2.0 * mean / width
-        pulls = fit(attention, chi, sample, response)._replace(pull_k=-jax.grad(loss)(chi))
-        terms = jnp.stack([own / width, square * left, square / width, left])
-        return Held(pulls, -slope, terms)
-
-    over_samples = jax.vmap(one, (0, 0, None, None))
-    return jax.lax.map(
-        lambda each: over_samples(each[0], location, *each[1:]), (samples, responses, laws)
-    )
+    (own, seen, square, weights), pull_back = jax.vjp(weigh, sample.keys)
+    width, missed = 1.0 + response.v * square, sample.label - seen
+    mean_missed = law.label_variance - 2.0 * law.m * own + law.q * square
+    left, mean_left = missed / width, mean_missed / width**2
+    none = jnp.zeros_like(weights)
+    # The derivatives of `missed²/(2 width)` and of its mean in the sums of the weights.
+    (slope,) = pull_back((0.0 * own, -left, -response.v * left**2 / 2.0, none))
+    by_square = (law.q / width - response.v * mean_left) / 2.0
+    (mean_slope,) = pull_back((-law.m / width, 0.0 * own, by_square, none))
+    terms = jnp.stack([own / width, square * mean_left, square / width, mean_left])
+    return Held(Fitted(-slope, weights * left, left**2), -mean_slope, terms)
 
 
 class Moments(NamedTuple):

@@ -19,9 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
@@ -30,7 +32,7 @@ from .asymptotics import Ridge
 from .controls import Held, Moments, ValueLaw, hold
 from .proximal import Fitted, Minimum, Sample, minimise, respond
 from .samples import CavitySamples, Points, cavity_samples, locate
-from .unknowns import Layout, Order, Unknowns, pack, updated
+from .unknowns import Layout, Order, Response, Unknowns, pack, updated
 
 # Of a difference, relative to an unknown, or to the second number where the unknown is smaller.
 _STEP, _SMALL = 1e-5, 1e-2
@@ -236,6 +238,7 @@ def _moments_of(
     """The displacements of one randomisation at the first unknowns, and the moments at all of them."""
     task, attention = averages.task, as_arrays(averages.attention)
     responses, displaced, parts = unknowns.response, [], []
+    count, most = len(responses.v), 1 + pack(unknowns).shape[-1]
     where_first = jax.tree.map(lambda each: each[0], unknowns)
     m, q = (each[:, 0, 0] for each in unknowns.values[:2])
     laws = ValueLaw(m, q, np.full_like(m, float(task.label_variance)))
@@ -247,19 +250,63 @@ def _moments_of(
         minima = minima_of(attention, first, where_first, near, anew)
         displaced.append(np.asarray(minima.chi) - first.keys)
         location: Any = np.tile(seen.location, (len(group.label), 1))
-        fitted = respond(attention, minima, samples, responses)
-        held = hold(attention, samples, location, responses, laws)
-        shape = len(responses.v), *seen.probability.shape
+        # One program serves one unknown and all probes: arrays are filled up, and what is asked for is computed.
+        given = jax.tree.map(
+            lambda leaf: np.resize(leaf, (most, *leaf.shape[1:])), (samples, responses, laws)
+        )
+        found = pulls(attention, minima, location, *given, np.asarray(count))
         fitted, held = jax.tree.map(
-            lambda leaf, shape=shape: np.asarray(leaf).reshape(*shape, *leaf.shape[2:]),
-            (fitted, held),
+            lambda leaf, shape=(count, *seen.probability.shape): np.asarray(leaf)[:count].reshape(
+                *shape, *leaf.shape[2:]
+            ),
+            found,
         )
         # What is not finite ends in an error of the caller.
         with np.errstate(invalid="ignore", over="ignore"):
-            found = terms(task, unknowns, seen, fitted)
-            moments = Moments.of(found, controls(task, unknowns, seen, held))
+            moments = Moments.of(
+                terms(task, unknowns, seen, fitted), controls(task, unknowns, seen, held)
+            )
             parts.append(Moments(*(group.weight * each for each in moments)))
     return tuple(displaced), jax.tree.map(lambda *each: sum(each), *parts)
+
+
+@eqx.filter_jit
+def pulls(
+    attention: AbstractAttention,
+    minima: Minimum,
+    location: Float[Array, "n L"],
+    samples: Sample,
+    responses: Response,
+    laws: ValueLaw,
+    count: Any,
+) -> tuple[Fitted, Held]:
+    """The pulls of the samples of the first `count` unknowns, and those with scores held at the cavity.
+
+    Unknowns are along the first axis of the last arguments. The minima are those of the first.
+    """
+
+    def one(at: Minimum, here: Array, sample: Sample, *of_unknowns: Any) -> tuple[Fitted, Held]:
+        fitted = respond(attention, at, sample, of_unknowns[0])
+        return fitted, hold(attention, sample, here, *of_unknowns)
+
+    over_samples = jax.vmap(one, (0, 0, 0, None, None))
+
+    def step(index: Any, found: Any) -> Any:
+        given = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False),
+            (samples, responses, laws),
+        )
+        return jax.tree.map(
+            lambda all_of_them, new: jax.lax.dynamic_update_index_in_dim(
+                all_of_them, new, index, 0
+            ),
+            found,
+            over_samples(minima, location, *given),
+        )
+
+    none = Fitted(*map(jnp.zeros_like, samples[:3]))
+    held = Held(none, none.pull_k, jnp.zeros((*none.loss.shape, 4)))
+    return jax.lax.fori_loop(0, count, step, (none, held))
 
 
 def flat(sample: Sample) -> Sample:

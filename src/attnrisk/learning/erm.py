@@ -339,7 +339,8 @@ class Problem(Averages):
 
     def searched(self, found: FixedPointSolution, x: np.ndarray) -> np.ndarray:
         """Where the map leads from other unknowns nearby, every sample searched anew."""
-        return map_step(self, x, found.alpha, found.ridge, found.displacements)[1].target
+        given = found.alpha, found.ridge, found.displacements
+        return map_step(self, x, *given, known=found.step)[1].target
 
 
 @eqx.filter_jit

@@ -118,7 +118,7 @@ def run_newton(
             # equally low ones jumps at every step, and may, if that is little beside the sampling; its share is in
             # the error.
             if not anew:
-                last, step = map_step(averages, x, alpha, ridge, last, known=known)
+                last, step = map_step(averages, x, alpha, ridge, last, known=step)
             searches += 1
             jump = np.abs(step.target - x)
             noise = np.std(step.replicates, 0, ddof=1) / np.sqrt(len(step.replicates))

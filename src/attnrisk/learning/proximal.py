@@ -167,15 +167,18 @@ def _expand(
     (summands, slopes), (_, bends) = jax.jvp(first, (scores,), (one,))
     sums = jnp.sum(summands, 1)
 
-    def loss(sums: Array) -> Array:
-        return _residual_of_sums(attention, sums, sample, response, top) ** 2 / 2.0
+    def by_sums(sums: Array) -> tuple[Array, tuple[Array, Array]]:
+        loss, slope = jax.value_and_grad(
+            lambda it: _residual_of_sums(attention, it, sample, response, top) ** 2 / 2.0
+        )(sums)
+        return slope, (loss, slope)
 
-    by_sums, core = jax.grad(loss)(sums), jax.hessian(loss)(sums)
+    core, (loss, slope) = jax.jacfwd(by_sums, has_aux=True)(sums)
     stiffness = response.stiffness[0, 0] / sample.variance
     away = scores - jnp.squeeze(sample.keys, 0)
-    gradient = jnp.sum(by_sums[:, None] * slopes, 0) + stiffness * away
-    diagonal = jnp.sum(by_sums[:, None] * bends, 0) + stiffness
-    value = loss(sums) + jnp.sum(stiffness * away**2) / 2.0
+    gradient = jnp.sum(slope[:, None] * slopes, 0) + stiffness * away
+    diagonal = jnp.sum(slope[:, None] * bends, 0) + stiffness
+    value = loss + jnp.sum(stiffness * away**2) / 2.0
     return value, gradient[None], LowRank(diagonal, slopes, core)
 
 
@@ -222,8 +225,11 @@ def _descend(
         ahead = found.chi - damped(found, damping).solve(found.gradient)
         return _Descent(found, jnp.where(lower, value, at.energy), damping, ahead)
 
-    nowhere = jax.tree.map(jnp.zeros_like, jax.eval_shape(expand, start)[1])
-    nowhere = damped(nowhere._replace(chi=start), jnp.ones(()))
+    hessian: Any = stiffness
+    if structured:  # only the number of sums is asked for
+        rows = jnp.zeros_like(_summands(attention, start[0], sample, jnp.zeros(())))
+        hessian = LowRank(loose, rows, jnp.zeros((len(rows), len(rows))))
+    nowhere = Minimum(start, jnp.zeros_like(start), hessian)
     damping = jnp.asarray(8.0 * _FIRST_DAMPING)
     first = _Descent(nowhere, jnp.asarray(jnp.inf), damping, start)
     return jax.lax.fori_loop(0, 1 + steps, step, first).minimum
@@ -261,21 +267,15 @@ def minimise(
     return jax.vmap(lambda chi, it: _descend(attention, chi, it, response, steps))(near, samples)
 
 
-@eqx.filter_jit
 def respond(
-    attention: AbstractAttention, minima: Minimum, samples: Sample, responses: Response
+    attention: AbstractAttention, at: Minimum, sample: Sample, response: Response
 ) -> Fitted:
-    """The pulls of some samples, also at others nearby: along the first axis of `samples` and `responses`.
+    """The pulls of a sample near one whose minimum is given, to first order in the distance.
 
-    To first order in the distance: one Newton step from the given minima, of the change of the gradient.
+    One Newton step from that minimum, of the change of the gradient.
     """
-
-    def one(at: Minimum, sample: Sample, response: Response) -> Fitted:
-        change = jax.grad(energy, 1)(attention, at.chi, sample, response) - at.gradient
-        return fit(attention, at.chi - at.solve(change), sample, response)
-
-    over_samples = jax.vmap(one, (0, 0, None))
-    return jax.lax.map(lambda each: over_samples(minima, *each), (samples, responses))
+    change = jax.grad(energy, 1)(attention, at.chi, sample, response) - at.gradient
+    return fit(attention, at.chi - at.solve(change), sample, response)
 
 
 def _moves(

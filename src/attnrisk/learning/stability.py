@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.linalg import block_diag
 
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
@@ -21,7 +20,7 @@ from ..numerics.linalg import LowRank
 from .equations import Averages, Displacements, flat, minima_of, per_randomisation
 from .proximal import Minimum, Sample
 from .samples import Points, cavity_samples, locate
-from .unknowns import Response, Unknowns
+from .unknowns import Response, Unknowns, block_diagonal
 
 _STATIONARY = 1e-4  # a gradient, in units of one over √V_k
 
@@ -38,7 +37,7 @@ def stability(
     found = per_randomisation(averages, last, partial(_growth_of, averages, unknowns))
     growth, unresolved = (np.mean(np.stack(each), 0) for each in zip(*found, strict=True))
     V = unknowns.keys.V
-    both = block_diag(np.kron(V, V), unknowns.values.V**2)
+    both = block_diagonal(np.kron(V, V), unknowns.values.V**2)
     return alpha * both @ growth, float(unresolved)
 
 
@@ -109,61 +108,74 @@ def _growths(
 
 
 @eqx.filter_jit
+def _strengths(
+    attention: Any, scores: Float[Array, "n L"]
+) -> tuple[Float[Array, "n 2 L"], Float[Array, "n 2 L"]]:
+    """`s/S` and `c/S` of each token, and their derivatives in its own score with `S` fixed."""
+
+    def parts(scores: Array, top: Array) -> Array:
+        own, counted = attention.strengths(scores, top)
+        return jnp.stack([own, jnp.zeros_like(own) if counted is None else counted])
+
+    def one(scores: Array) -> tuple[Array, Array]:
+        top = attention.log_scale(scores)
+        found, slopes = jax.jvp(lambda it: parts(it, top), (scores,), (jnp.ones_like(scores),))
+        total = attention.total(jnp.sum(found[1]), top)
+        return found / total, slopes / total
+
+    return jax.vmap(one)(scores)
+
+
 def _growths_by_sums(
     attention: Any,
     minima: Minimum,
     samples: Sample,
     response: Response,
-) -> Float[Array, "n 2 2"]:
+) -> Float[np.ndarray, "n 2 2"]:
     """The same where all blocks of `J` are diagonals plus matrices of low rank, in a time that grows like `L`.
 
     Then `B = diag(d) + a rᵀ`: with `σ_ℓ = s_ℓ/S` a weight depends on the other scores through the sum `S = Σ_m c_m`
     alone, `∂σ_ℓ/∂χ_m = s'_ℓ δ_ℓm/S − σ_ℓ c'_m/S`.
     """
-
-    def one(at: Minimum, sample: Sample) -> Float[Array, "2 2"]:
-        hessian, root = at.hessian, jnp.sqrt(sample.variance)
-        assert isinstance(hessian, LowRank)
-        scores = jnp.squeeze(at.chi, 0)
-        top = attention.log_scale(scores)
-
-        def parts(scores: Array) -> Array:
-            own, counted = attention.strengths(scores, top)
-            return jnp.stack([own, jnp.zeros_like(own) if counted is None else counted])
-
-        (strength, counted), slopes = jax.jvp(parts, (scores,), (jnp.ones_like(scores),))
-        total = attention.total(jnp.sum(counted), top)
-        weights, (own, shared) = strength / total, slopes / total
-        width = 1.0 + response.v * jnp.sum(sample.variance * weights**2)
-        left = (sample.label - jnp.sum(weights * sample.values)) / width
-        by_left = sample.values + 2.0 * response.v * left * sample.variance * weights
-        by_left = -by_left / width
-        diagonal = left * own
-        r = by_left * own - (jnp.sum(by_left * weights) + left) * shared
-        K, d = response.stiffness[0, 0] / sample.variance, hessian.diagonal
-        W = hessian.inverse_core
-        P, R = K * hessian.rows / d, diagonal * hessian.rows / d  # of K H⁻¹ and of diag·H⁻¹
-        answer = hessian.solve(r)
-        moved, bend = diagonal * answer, jnp.sum(r * answer) - 1.0 / width
-        rights = [-jnp.sum(W[:, :, None] * each, 1) for each in (P, R)]
-        kk = _square(root, K**2 / d - K, [(P, rights[0])])
-        vk = _square(root, diagonal * K / d, [(R, rights[0]), (weights[None], (K * answer)[None])])
-        symmetric = (
-            jnp.stack([weights, moved, weights]),
-            jnp.stack([moved, weights, bend * weights]),
-        )
-        vv = _square(root, diagonal**2 / d, [(R, rights[1]), symmetric])
-        return jnp.stack([jnp.stack([kk, vk]), jnp.stack([vk, vv])])
-
-    return jax.vmap(one)(minima, samples)
+    at, sample = (jax.tree.map(np.asarray, each) for each in (minima, samples))
+    hessian, root = at.hessian, np.sqrt(sample.variance)
+    assert isinstance(hessian, LowRank)
+    strengths, slopes = map(np.asarray, _strengths(attention, at.chi[:, 0]))
+    weights, own, shared = strengths[:, 0], slopes[:, 0], slopes[:, 1]
+    width = 1.0 + response.v * np.sum(sample.variance * weights**2, -1)
+    left = (sample.label - np.sum(weights * sample.values, -1)) / width
+    by_left = sample.values + 2.0 * response.v * left[:, None] * sample.variance * weights
+    by_left = -by_left / width[:, None]
+    diagonal = left[:, None] * own
+    r = by_left * own - (np.sum(by_left * weights, -1) + left)[:, None] * shared
+    K, d, rows = response.stiffness[0, 0] / sample.variance, hessian.diagonal, hessian.rows
+    # `W` of the inverse `d⁻¹ − d⁻¹ rowsᵀ W rows d⁻¹` of the Hessian, by Woodbury.
+    scaled = rows / d[:, None]
+    gram = rows @ scaled.swapaxes(1, 2)
+    W = np.linalg.solve(np.eye(rows.shape[1]) + hessian.core @ gram, hessian.core)
+    P, R = K[:, None] * scaled, diagonal[:, None] * scaled  # of K H⁻¹ and of diag·H⁻¹
+    answer = r / d - np.einsum("nij,nj,nil->nl", W, np.einsum("njl,nl->nj", scaled, r), scaled)
+    moved, bend = diagonal * answer, np.sum(r * answer, -1) - 1.0 / width
+    rights = [-W @ each for each in (P, R)]
+    kk = _square(root, K**2 / d - K, [(P, rights[0])])
+    a = weights[:, None]
+    vk = _square(root, diagonal * K / d, [(R, rights[0]), (a, (K * answer)[:, None])])
+    symmetric = (
+        np.stack([weights, moved, weights], 1),
+        np.stack([moved, weights, bend[:, None] * weights], 1),
+    )
+    vv = _square(root, diagonal**2 / d, [(R, rights[1]), symmetric])
+    return np.stack([np.stack([kk, vk], -1), np.stack([vk, vv], -1)], -1)
 
 
 def _square(
-    root: Float[Array, " L"], diagonal: Float[Array, " L"], pairs: list[tuple[Array, Array]]
-) -> Float[Array, ""]:
+    root: Float[np.ndarray, "n L"],
+    diagonal: Float[np.ndarray, "n L"],
+    pairs: list[tuple[np.ndarray, np.ndarray]],
+) -> Float[np.ndarray, " n"]:
     """The sum of the squares of `diag + Σ left rightᵀ`, rows and columns times `root`."""
-    left, right = (root * jnp.concatenate(each) for each in zip(*pairs, strict=True))
+    left, right = (root[:, None] * np.concatenate(each, 1) for each in zip(*pairs, strict=True))
     diagonal = diagonal * root**2
-    lefts, rights = (jnp.sum(each[:, None] * each, -1) for each in (left, right))
-    cross = jnp.sum(diagonal * jnp.sum(left * right, 0))
-    return jnp.sum(diagonal**2) + 2.0 * cross + jnp.sum(lefts * rights)
+    lefts, rights = (each @ each.swapaxes(1, 2) for each in (left, right))
+    cross = np.sum(diagonal * np.sum(left * right, 1), -1)
+    return np.sum(diagonal**2, -1) + 2.0 * cross + np.sum(lefts * rights, (1, 2))

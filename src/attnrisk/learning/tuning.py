@@ -5,7 +5,6 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import minimize
 
 from .._check import of_type, whole
 from .._results import Result
@@ -135,6 +134,8 @@ class Descent:
 
         Where nothing is learned with them, the risk is flat; weaker ones are tried, and the best start is taken.
         """
+        from scipy.optimize import minimize  # a tenth of a second of import that only tuning pays
+
         nothing = float(self.problem.task.label_variance)
         for _ in range(_MOST_RESTARTS):
             if (risk := self(logs)[0]) <= nothing:

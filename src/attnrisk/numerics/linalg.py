@@ -82,16 +82,13 @@ class LowRank(NamedTuple):
     rows: Float[Array, "r n"]
     core: Float[Array, "r r"]
 
-    @property
-    def inverse_core(self) -> Float[Array, "r r"]:
-        """`W` of the inverse `d⁻¹ − d⁻¹ rowsᵀ W rows d⁻¹`: `(1 + core rows d⁻¹ rowsᵀ)⁻¹ core`, by Woodbury."""
-        size = len(self.rows)
-        gram = jnp.sum(self.rows[:, None] * (self.rows / self.diagonal), -1)
-        matrix = jnp.eye(size) + jnp.sum(self.core[:, :, None] * gram, 1)
-        return jnp.stack([solve(matrix, self.core[:, column]) for column in range(size)], 1)
-
     def solve(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The inverse applied to a vector, in a time that grows like `n`."""
+        """The inverse applied to a vector, in a time that grows like `n`, by Woodbury.
+
+        It is `d⁻¹ − d⁻¹ rowsᵀ (1 + core rows d⁻¹ rowsᵀ)⁻¹ core rows d⁻¹`.
+        """
         first = vector / self.diagonal
-        small = jnp.sum(self.inverse_core * jnp.sum(self.rows * first, -1), -1)
+        gram = jnp.sum(self.rows[:, None] * (self.rows / self.diagonal), -1)
+        matrix = jnp.eye(len(self.rows)) + jnp.sum(self.core[:, :, None] * gram, 1)
+        small = solve(matrix, jnp.sum(self.core * jnp.sum(self.rows * first, -1), -1))
         return first - jnp.sum(small[:, None] * self.rows, 0) / self.diagonal
