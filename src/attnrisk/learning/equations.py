@@ -254,7 +254,7 @@ def _moments_of(
         given = jax.tree.map(
             lambda leaf: np.resize(leaf, (most, *leaf.shape[1:])), (samples, responses, laws)
         )
-        found = pulls(attention, minima, location, *given, np.asarray(count))
+        found = pulls(attention, minima, location, given, np.asarray(count))
         fitted, held = jax.tree.map(
             lambda leaf, shape=(count, *seen.probability.shape): np.asarray(leaf)[:count].reshape(
                 *shape, *leaf.shape[2:]
@@ -275,14 +275,12 @@ def pulls(
     attention: AbstractAttention,
     minima: Minimum,
     location: Float[Array, "n L"],
-    samples: Sample,
-    responses: Response,
-    laws: ValueLaw,
+    given: tuple[Sample, Response, ValueLaw],
     count: Any,
 ) -> tuple[Fitted, Held]:
     """The pulls of the samples of the first `count` unknowns, and those with scores held at the cavity.
 
-    Unknowns are along the first axis of the last arguments. The minima are those of the first.
+    Unknowns are along the first axis of what is given. The minima are those of the first.
     """
 
     def one(at: Minimum, here: Array, sample: Sample, *of_unknowns: Any) -> tuple[Fitted, Held]:
@@ -292,19 +290,18 @@ def pulls(
     over_samples = jax.vmap(one, (0, 0, 0, None, None))
 
     def step(index: Any, found: Any) -> Any:
-        given = jax.tree.map(
-            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False),
-            (samples, responses, laws),
+        here = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), given
         )
         return jax.tree.map(
             lambda all_of_them, new: jax.lax.dynamic_update_index_in_dim(
                 all_of_them, new, index, 0
             ),
             found,
-            over_samples(minima, location, *given),
+            over_samples(minima, location, *here),
         )
 
-    none = Fitted(*map(jnp.zeros_like, samples[:3]))
+    none = Fitted(*map(jnp.zeros_like, given[0][:3]))
     held = Held(none, none.pull_k, jnp.zeros((*none.loss.shape, 4)))
     return jax.lax.fori_loop(0, count, step, (none, held))
 

@@ -92,14 +92,18 @@ class _Rough(NamedTuple):
 
 
 def _descend_roughly(
-    attention: AbstractAttention, start: Array, sample: Sample, response: Response
-) -> tuple[Array, Array]:
-    """Gauss–Newton with Levenberg–Marquardt damping, and the energy where it ends.
+    attention: AbstractAttention,
+    start: Float[Array, "n H L"],
+    samples: Sample,
+    response: Response,
+) -> tuple[Float[Array, "n H L"], Float[Array, " n"]]:
+    """Gauss–Newton with Levenberg–Marquardt damping of some samples, and the energies where it ends.
 
-    There is one residual, so that the matrix of a step is `V_k⁻¹` plus an outer product, with a known inverse.
+    There is one residual, so that the matrix of a step is `V_k⁻¹` plus an outer product, with a known inverse. Loops
+    are outside the batch, here and below: a batched loop takes several times as long to trace.
     """
 
-    def step(_: int, at: _Rough) -> _Rough:
+    def step(at: _Rough, sample: Sample) -> _Rough:
         left, slope = jax.value_and_grad(residual, 1)(attention, at.ahead, sample, response)
         value = _energy(left, at.ahead, sample, response)
         there = at.ahead, left, slope, value, at.damping / 10.0
@@ -116,9 +120,11 @@ def _descend_roughly(
         move *= jnp.minimum(1.0, _LONGEST_STEP / (jnp.max(jnp.abs(move)) + 1e-30))
         return _Rough(chi, left, slope, value, damping, chi + move)
 
-    zero, infinite, damping = map(jnp.asarray, (0.0, jnp.inf, 10.0 * _FIRST_DAMPING))
-    first = _Rough(start, zero, jnp.zeros_like(start), infinite, damping, start)
-    end = jax.lax.fori_loop(0, 1 + _ROUGH_STEPS, step, first)
+    zero = jnp.zeros(len(start))
+    first = _Rough(
+        start, zero, jnp.zeros_like(start), zero + jnp.inf, zero + 10.0 * _FIRST_DAMPING, start
+    )
+    end = jax.lax.fori_loop(0, 1 + _ROUGH_STEPS, lambda _, at: jax.vmap(step)(at, samples), first)
     return end.chi, end.energy
 
 
@@ -192,58 +198,74 @@ class _Descent(NamedTuple):
 
 
 def _descend(
-    attention: AbstractAttention, start: Array, sample: Sample, response: Response, steps: Any
+    attention: AbstractAttention,
+    start: Float[Array, "n H L"],
+    samples: Sample,
+    response: Response,
+    steps: Any,
 ) -> Minimum:
-    """Newton's method with Levenberg–Marquardt damping; the energy never increases."""
-    size, structured = start.size, attention.has_sums
-    stiffness = jnp.kron(response.stiffness, jnp.diag(1.0 / sample.variance))
-    loose = response.stiffness[0, 0] / sample.variance
+    """Newton's method with Levenberg–Marquardt damping, of some samples; no energy ever increases."""
+    size, structured = start[0].size, attention.has_sums
 
-    def slope(chi: Array) -> tuple[Array, tuple[Array, Array]]:
-        value, gradient = jax.value_and_grad(energy, 1)(attention, chi, sample, response)
-        return gradient, (value, gradient)
+    def stiffness(sample: Sample) -> Array:
+        if structured:
+            return response.stiffness[0, 0] / sample.variance
+        return jnp.kron(response.stiffness, jnp.diag(1.0 / sample.variance))
 
-    def expand(chi: Array) -> tuple[Array, Minimum]:
+    def expand(chi: Array, sample: Sample) -> tuple[Array, Minimum]:
         if structured:
             value, gradient, bends = _expand(attention, chi, sample, response)
             return value, Minimum(chi, gradient, bends)
+
+        def slope(chi: Array) -> tuple[Array, tuple[Array, Array]]:
+            value, gradient = jax.value_and_grad(energy, 1)(attention, chi, sample, response)
+            return gradient, (value, gradient)
+
         hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(chi)
         return value, Minimum(chi, gradient, hessian.reshape(size, size))
 
-    def damped(at: Minimum, damping: Array) -> Minimum:
+    def damped(at: Minimum, more: Array) -> Minimum:
         if isinstance(at.hessian, LowRank):
-            diagonal = at.hessian.diagonal + damping * loose
+            diagonal = at.hessian.diagonal + more
             return at._replace(hessian=at.hessian._replace(diagonal=diagonal))
-        return at._replace(hessian=at.hessian + damping * stiffness)
+        return at._replace(hessian=at.hessian + more)
 
-    def step(_: int, at: _Descent) -> _Descent:
-        value, there = expand(at.ahead)
+    def step(at: _Descent, sample: Sample) -> _Descent:
+        value, there = expand(at.ahead, sample)
         lower = value <= at.energy
         found = jax.tree.map(lambda new, old: jnp.where(lower, new, old), there, at.minimum)
         damping = jnp.where(lower, at.damping / 8.0, jnp.maximum(4.0 * at.damping, _FIRST_DAMPING))
         damping = jnp.clip(damping, _LEAST_DAMPING, _MOST_DAMPING)
-        ahead = found.chi - damped(found, damping).solve(found.gradient)
+        ahead = found.chi - damped(found, damping * stiffness(sample)).solve(found.gradient)
         return _Descent(found, jnp.where(lower, value, at.energy), damping, ahead)
 
-    hessian: Any = stiffness
+    zero = jnp.zeros(len(start))
+    hessian: Any = jax.vmap(stiffness)(samples)
     if structured:  # only the number of sums is asked for
-        rows = jnp.zeros_like(_summands(attention, start[0], sample, jnp.zeros(())))
-        hessian = LowRank(loose, rows, jnp.zeros((len(rows), len(rows))))
+        one = jax.tree.map(lambda leaf: leaf[0], samples)
+        sums = len(_summands(attention, one.keys[0], one, jnp.zeros(())))
+        rows, core = (jnp.zeros((len(start), sums, each)) for each in (size, sums))
+        hessian = LowRank(hessian, rows, core)
     nowhere = Minimum(start, jnp.zeros_like(start), hessian)
-    damping = jnp.asarray(8.0 * _FIRST_DAMPING)
-    first = _Descent(nowhere, jnp.asarray(jnp.inf), damping, start)
-    return jax.lax.fori_loop(0, 1 + steps, step, first).minimum
+    first = _Descent(nowhere, zero + jnp.inf, zero + 8.0 * _FIRST_DAMPING, start)
+    return jax.lax.fori_loop(0, 1 + steps, lambda _, at: jax.vmap(step)(at, samples), first).minimum
 
 
-def search(attention: AbstractAttention, last: Array, sample: Sample, response: Response) -> Array:
-    """Near the lowest minimum, from several starts: where it was last, at rest, and moved."""
-    moves = (_best_moves if attention.has_sums else _moves)(attention, sample, response)
-    starts = jnp.concatenate([last[None], sample.keys[None], sample.keys + moves])
+def search(
+    attention: AbstractAttention,
+    last: Float[Array, "n H L"],
+    samples: Sample,
+    response: Response,
+) -> Float[Array, "n H L"]:
+    """Near the lowest minima, from several starts: where they were last, at rest, and moved."""
+    moves = (_best_moves if attention.has_sums else _moves)(attention, samples, response)
+    starts = jnp.concatenate([last[None], samples.keys[None], samples.keys + moves])
     # One after another: arrays of all starts would be spread over threads, which costs more than they gain.
     ends, energies = jax.lax.map(
-        lambda start: _descend_roughly(attention, start, sample, response), starts
+        lambda start: _descend_roughly(attention, start, samples, response), starts
     )
-    return ends[jnp.argmin(energies)]
+    lowest = jnp.argmin(energies, 0)[None, :, None, None]
+    return jnp.take_along_axis(ends, lowest, 0)[0]
 
 
 @eqx.filter_jit
@@ -258,13 +280,9 @@ def minimise(
 
     Newton's method, which takes most of the time to compile, serves both.
     """
-    near = jax.lax.cond(
-        anew,
-        lambda: jax.vmap(lambda chi, it: search(attention, chi, it, response))(last, samples),
-        lambda: last,
-    )
+    near = jax.lax.cond(anew, lambda: search(attention, last, samples, response), lambda: last)
     steps = jnp.where(anew, _LAST_STEPS, _WARM_STEPS)
-    return jax.vmap(lambda chi, it: _descend(attention, chi, it, response, steps))(near, samples)
+    return _descend(attention, near, samples, response, steps)
 
 
 def respond(
@@ -279,23 +297,26 @@ def respond(
 
 
 def _moves(
-    attention: AbstractAttention, sample: Sample, response: Response
-) -> Float[Array, "moves H L"]:
-    """Displacements of the scores from which the lowest minimum may be reached."""
+    attention: AbstractAttention, samples: Sample, response: Response
+) -> Float[Array, "moves n H L"]:
+    """Displacements of the scores from which the lowest minima may be reached."""
     lengths = jnp.asarray(_MOVES)
 
-    def best(directions: Float[Array, "directions H L"]) -> Float[Array, "H L"]:
-        """Of several directions, the one that leads lowest, with its length."""
-        moves = (lengths[:, None, None, None] * directions).reshape(-1, *sample.keys.shape)
-        energies = jax.lax.map(
-            lambda move: energy(attention, sample.keys + move, sample, response), moves
-        )
-        return moves[jnp.argmin(energies)]
+    def of_one(sample: Sample) -> Float[Array, "moves H L"]:
+        def best(directions: Float[Array, "directions H L"]) -> Float[Array, "H L"]:
+            """Of several directions, the one that leads lowest, with its length."""
+            moves = (lengths[:, None, None, None] * directions).reshape(-1, *sample.keys.shape)
+            energies = jax.lax.map(
+                lambda move: energy(attention, sample.keys + move, sample, response), moves
+            )
+            return moves[jnp.argmin(energies)]
 
-    groups = (_comparing if attention.compares_tokens else _separate)(attention, sample)
-    heads = jnp.eye(len(sample.keys))[:, None, None, :, None]
-    directions = heads * groups[:, :, None]  # those of each head alone
-    return jax.lax.map(best, directions.reshape(-1, groups.shape[1], *sample.keys.shape))
+        groups = (_comparing if attention.compares_tokens else _separate)(attention, sample)
+        heads = jnp.eye(len(sample.keys))[:, None, None, :, None]
+        directions = heads * groups[:, :, None]  # those of each head alone
+        return jax.lax.map(best, directions.reshape(-1, groups.shape[1], *sample.keys.shape))
+
+    return jax.vmap(of_one, out_axes=1)(samples)
 
 
 Directions = Float[Array, "groups directions L"]  # of each group one direction is enough
@@ -316,28 +337,38 @@ def _comparing(attention: AbstractAttention, sample: Sample) -> Directions:
     return jnp.stack([up, -up], 1)
 
 
-def _best_moves(attention: Any, sample: Sample, response: Response) -> Float[Array, "moves 1 L"]:
+class _Before(NamedTuple):
+    """A sample before any move: what each token adds to the sums, the largest other token of each, and the scale."""
+
+    summands: Float[Array, "sums L"]
+    rival: Any
+    top: Array
+
+
+def _best_moves(attention: Any, samples: Sample, response: Response) -> Float[Array, "moves n 1 L"]:
     """Those of `_moves` that lead lowest, all tokens compared at once: replacing a token in the sums costs nothing."""
-    scores = jnp.squeeze(sample.keys, 0)
-    length, top = scores.size, attention.log_scale(scores)
-    stiffness = response.stiffness[0, 0] / sample.variance
+    length = samples.values.shape[-1]
 
-    def add(scores: Array) -> Array:
-        return _summands(attention, scores, sample, top)
+    def prepare(sample: Sample) -> _Before:
+        scores, rival = sample.keys[0], None
+        top = attention.log_scale(scores)
+        if attention.compares_tokens:
+            order = jax.lax.top_k(attention.attend(sample.keys), min(2, length))[1]
+            rival = jnp.where(jnp.arange(length) == order[0], order[-1], order[0])
+        return _Before(_summands(attention, scores, sample, top), rival, top)
 
-    def energies(sums: Array, bent: Array) -> Float[Array, " L"]:
-        return _residual_of_sums(attention, sums, sample, response, top) ** 2 / 2.0 + bent
-
-    rest = add(scores)
-    total = jnp.sum(rest, 1, keepdims=True)
-    if attention.compares_tokens:
-        weights = attention.attend(sample.keys)
-        order = jax.lax.top_k(weights, min(2, length))[1]
-        rival = jnp.where(jnp.arange(length) == order[0], order[-1], order[0])
-
-    def try_length(move: Array) -> Float[Array, "directions L"]:
+    def try_length(move: Array, sample: Sample, before: _Before) -> Float[Array, "directions L"]:
         """The energy after each move of this length, with its sign."""
-        bent = stiffness * move**2 / 2.0
+        rest, rival, top = before
+        scores, total = sample.keys[0], jnp.sum(rest, 1, keepdims=True)
+
+        def add(scores: Array) -> Array:
+            return _summands(attention, scores, sample, top)
+
+        def energies(sums: Array, bent: Array) -> Float[Array, " L"]:
+            return _residual_of_sums(attention, sums, sample, response, top) ** 2 / 2.0 + bent
+
+        bent = response.stiffness[0, 0] / sample.variance * move**2 / 2.0
         alone = total - rest + add(scores + move)
         if not attention.compares_tokens:
             pulled = add(scores - move)
@@ -349,17 +380,24 @@ def _best_moves(attention: Any, sample: Sample, response: Response) -> Float[Arr
         shared = total - rest + add(scores + half) + loses
         return jnp.stack([energies(alone, bent), energies(shared, half_bent + half_bent[rival])])
 
+    def choose(
+        found: Float[Array, "signed directions L"], before: _Before
+    ) -> Float[Array, "moves 1 L"]:
+        """Of each direction and sign, a few tokens with their best lengths: the least are often all of one kind."""
+        found = found.reshape(2, len(_MOVES), 2, length)
+        least, at = jnp.min(found, 1), jnp.argmin(found, 1)
+        token = jax.lax.top_k(-least, min(_MOST_STARTS, length))[1]  # sign, direction, few
+        sign = jnp.array([1.0, -1.0])[:, None, None]
+        move = sign * jnp.asarray(_MOVES)[jnp.take_along_axis(at, token, 2)]
+        one = jax.nn.one_hot(token, length)
+        other = 2.0 * one - 1.0
+        if attention.compares_tokens:
+            other = (one - jax.nn.one_hot(before.rival[token], length)) / 2.0
+        moves = jnp.where(jnp.arange(2)[:, None, None] == 0, one, other) * move[..., None]
+        return moves.reshape(-1, 1, length)
+
+    before = jax.vmap(prepare)(samples)
+    tried = jax.vmap(try_length, (None, 0, 0))
     lengths = jnp.concatenate([jnp.asarray(_MOVES), -jnp.asarray(_MOVES)])
-    # Of each direction and sign, a few tokens with their best lengths: the least energies are often all of one kind.
-    found = jax.lax.map(try_length, lengths).reshape(2, len(_MOVES), 2, length)
-    least, at = jnp.min(found, 1), jnp.argmin(found, 1)
-    few = min(_MOST_STARTS, length)
-    token = jax.lax.top_k(-least, few)[1]  # sign, direction, few
-    sign = jnp.array([1.0, -1.0])[:, None, None]
-    move = sign * jnp.asarray(_MOVES)[jnp.take_along_axis(at, token, 2)]
-    one = jax.nn.one_hot(token, length)
-    other = 2.0 * one - 1.0
-    if attention.compares_tokens:
-        other = (one - jax.nn.one_hot(rival[token], length)) / 2.0
-    moves = jnp.where(jnp.arange(2)[:, None, None] == 0, one, other) * move[..., None]
-    return moves.reshape(-1, 1, length)
+    found = jax.lax.map(lambda move: tried(move, samples, before), lengths)
+    return jax.vmap(choose, (1, 0), 1)(found, before)

@@ -10,7 +10,6 @@ import numpy as np
 
 from .._results import ErrorKind, Estimate
 
-
 _BITS = 30  # of a coordinate
 
 
