@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -139,13 +138,14 @@ def controls(
     task: AbstractTask, unknowns: Unknowns, seen: CavitySamples, held: Held
 ) -> Float[np.ndarray, "m n k"]:
     """The terms with scores held at the cavity less their means given the scores; zero where these are not known."""
-    found = terms(task, unknowns, seen, held.pulls)
-    mean = terms(task, unknowns, seen, held.pulls._replace(pull_k=held.mean_pull_k))
-    mean[..., -4:] = np.einsum("ne,mnek->mnk", seen.probability, held.mean_value_terms)
+    apart = held.pulls.pull_k - held.mean_pull_k
+    found = terms(task, unknowns, seen, held.pulls._replace(pull_k=apart))
+    found[..., -4:] -= np.einsum("ne,mnek->mnk", seen.probability, held.mean_value_terms)
     heads, features = unknowns.keys.M.shape[1:]
-    squares = features * heads + np.arange(heads**2)  # `g gᵀ`, of the fourth order in the fields
-    mean[..., squares] = found[..., squares]
-    return found - mean
+    found[..., features * heads + np.arange(heads**2)] = (
+        0.0  # `g gᵀ`, of the fourth order in the fields
+    )
+    return found
 
 
 def map_step(
@@ -165,7 +165,7 @@ def map_step(
     ridges = np.array([float(ridge.k), float(ridge.v)])
     nearby = probes(averages.layout, x) if known is None else x[None]
     unknowns = averages.layout.unpack(nearby)
-    found = per_randomisation(averages, last, partial(_moments_of, averages, unknowns, anew))
+    found = per_randomisation(averages, last, partial(_moments_of, unknowns, anew))
     moments: Moments = jax.tree.map(lambda *each: np.stack(each), *(each for _, each in found))
     controlled = moments.controlled(moments.of_others.coefficients)
     parts = [hats(unknowns, each) for each in controlled]
@@ -226,17 +226,20 @@ def probes(layout: Layout, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m n
 def per_randomisation(
     averages: Averages, last: Displacements | None, function: Callable[..., _T]
 ) -> list[_T]:
-    """A function of the points of each randomisation and the displacements there; two run at a time."""
+    """A function of the averages, with arrays for numbers, of the points of each randomisation and the displacements
+    there; two run at a time.
+    """
     near = [[None] * len(some) for some in averages.points] if last is None else last
+    given = averages._replace(attention=as_arrays(averages.attention))
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(function, averages.points, near))
+        return list(threads.map(partial(function, given), averages.points, near))
 
 
 def _moments_of(
-    averages: Averages, unknowns: Unknowns, anew: bool, points: tuple[Points, ...], last: Any
+    unknowns: Unknowns, anew: bool, averages: Averages, points: tuple[Points, ...], last: Any
 ) -> tuple[tuple[np.ndarray, ...], Moments]:
     """The displacements of one randomisation at the first unknowns, and the moments at all of them."""
-    task, attention = averages.task, as_arrays(averages.attention)
+    task, attention = averages.task, averages.attention
     responses, displaced, parts = unknowns.response, [], []
     count, most = len(responses.v), 1 + pack(unknowns).shape[-1]
     where_first = jax.tree.map(lambda each: each[0], unknowns)
@@ -270,7 +273,7 @@ def _moments_of(
     return tuple(displaced), jax.tree.map(lambda *each: sum(each), *parts)
 
 
-@eqx.filter_jit
+@jax.jit
 def pulls(
     attention: AbstractAttention,
     minima: Minimum,

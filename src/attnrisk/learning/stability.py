@@ -15,7 +15,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..attention import AbstractAttention
-from ..numerics.arrays import as_arrays
 from ..numerics.linalg import LowRank
 from .equations import Averages, Displacements, flat, minima_of, per_randomisation
 from .proximal import Minimum, Sample
@@ -34,7 +33,7 @@ def stability(
     stationary minimum.
     """
     unknowns = averages.layout.unpack(x)
-    found = per_randomisation(averages, last, partial(_growth_of, averages, unknowns))
+    found = per_randomisation(averages, last, partial(_growth_of, unknowns))
     growth, unresolved = (np.mean(np.stack(each), 0) for each in zip(*found, strict=True))
     V = unknowns.keys.V
     both = block_diagonal(np.kron(V, V), unknowns.values.V**2)
@@ -42,10 +41,10 @@ def stability(
 
 
 def _growth_of(
-    averages: Averages, unknowns: Unknowns, points: tuple[Points, ...], last: Any
+    unknowns: Unknowns, averages: Averages, points: tuple[Points, ...], last: Any
 ) -> tuple[np.ndarray, float]:
     """Over the samples of one randomisation, the mean of `J ⊗ J` contracted on tokens."""
-    task, attention = averages.task, as_arrays(averages.attention)
+    task, attention = averages.task, averages.attention
     heads, response = averages.layout.heads, unknowns.response
     growth, unresolved = np.zeros((heads**2 + 1, heads**2 + 1)), 0.0
     for group, near in zip(points, last, strict=True):
