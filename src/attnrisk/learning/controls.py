@@ -80,12 +80,12 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(
-        cls, terms: Float[np.ndarray, "m n k"], controls: Float[np.ndarray, "m n c"]
+        cls, terms: Float[np.ndarray, "*batch n k"], controls: Float[np.ndarray, "*batch n c"]
     ) -> "Moments":
-        """Over the points of the second axis."""
-        across, count = controls.swapaxes(1, 2), terms.shape[1]
-        means = terms.mean(1), controls.mean(1)
-        points = np.full(len(terms), float(count))
+        """Over the points of the last axis but one."""
+        across, count = controls.swapaxes(-1, -2), terms.shape[-2]
+        means = terms.mean(-2), controls.mean(-2)
+        points = np.full(terms.shape[:-2], float(count))
         return cls(*means, across @ controls / count, across @ terms / count, points)
 
     @property

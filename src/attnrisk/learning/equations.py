@@ -14,6 +14,7 @@ relevant token has a spread `γ`, its fields are `γ` times those of a Gaussian 
 Only what is done for each sample is compiled; means and small matrices are NumPy's.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -35,9 +36,14 @@ from .unknowns import Layout, Order, Response, Unknowns, pack, updated
 
 # Of a difference, relative to an unknown, or to the second number where the unknown is smaller.
 _STEP, _SMALL = 1e-5, 1e-2
+RANDOMISATIONS = 16
 _THREADS = 2  # compiled code runs outside the interpreter's lock
 
-# Displacements `χ − ω` of the samples: for each randomisation, for each length of the law.
+_AT_ONCE = (
+    1024  # points of a group of randomisations, if there are two groups: fewer take no less time
+)
+
+# Displacements `χ − ω` of the samples: for each group of randomisations, for each length of the law.
 Displacements = list[tuple[Float[np.ndarray, "ne H L"], ...]]
 _T = TypeVar("_T")
 
@@ -77,6 +83,26 @@ class Averages(NamedTuple):
     def layout(self) -> Layout:
         """The shape of the unknowns."""
         return Layout(self.attention.keys, self.task.features, self.first_bias.size)
+
+    @property
+    def sample_count(self) -> int:
+        """Points of a randomisation."""
+        return sum(len(each.label) for each in self.points[0])
+
+    @property
+    def group_size(self) -> int:
+        """How many randomisations are computed at once."""
+        return int(np.clip(_AT_ONCE // self.sample_count, 1, RANDOMISATIONS // _THREADS))
+
+    @property
+    def joined(self) -> tuple[Points, ...]:
+        """The points of all randomisations as those of one, for each length."""
+        if len(self.points) == 1:
+            return self.points[0]
+        return tuple(
+            Points(each[0].weight, *map(np.concatenate, list(zip(*each, strict=True))[1:]))
+            for each in zip(*self.points, strict=True)
+        )
 
 
 def terms(
@@ -165,8 +191,10 @@ def map_step(
     ridges = np.array([float(ridge.k), float(ridge.v)])
     nearby = probes(averages.layout, x) if known is None else x[None]
     unknowns = averages.layout.unpack(nearby)
-    found = per_randomisation(averages, last, partial(_moments_of, unknowns, anew))
-    moments: Moments = jax.tree.map(lambda *each: np.stack(each), *(each for _, each in found))
+    found = in_groups(averages, last, partial(_moments_of, unknowns, anew))
+    moments: Moments = jax.tree.map(
+        lambda *each: np.concatenate(each), *(each for _, each in found)
+    )
     controlled = moments.controlled(moments.of_others.coefficients)
     parts = [hats(unknowns, each) for each in controlled]
     total: Hats = jax.tree.map(lambda *each: np.stack(each), *parts)
@@ -223,29 +251,32 @@ def probes(layout: Layout, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m n
     return np.concatenate([x[None], x + np.diag(steps)])
 
 
-def per_randomisation(
+def in_groups(
     averages: Averages, last: Displacements | None, function: Callable[..., _T]
 ) -> list[_T]:
-    """A function of the averages, with arrays for numbers, of the points of each randomisation and the displacements
+    """A function of the averages over each group of randomisations, with arrays for numbers, and the displacements
     there; two run at a time.
     """
-    near = [[None] * len(some) for some in averages.points] if last is None else last
-    given = averages._replace(attention=as_arrays(averages.attention))
+    size = math.gcd(averages.group_size, len(averages.points))
+    groups = [averages.points[at : at + size] for at in range(0, len(averages.points), size)]
+    attention = as_arrays(averages.attention)
+    given = [averages._replace(attention=attention, points=each) for each in groups]
+    near = [[None] * len(averages.points[0])] * len(groups) if last is None else last
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(partial(function, given), averages.points, near))
+        return list(threads.map(function, given, near))
 
 
 def _moments_of(
-    unknowns: Unknowns, anew: bool, averages: Averages, points: tuple[Points, ...], last: Any
+    unknowns: Unknowns, anew: bool, averages: Averages, last: Any
 ) -> tuple[tuple[np.ndarray, ...], Moments]:
-    """The displacements of one randomisation at the first unknowns, and the moments at all of them."""
+    """The displacements of one group at the first unknowns, and the moments of its randomisations at all of them."""
     task, attention = averages.task, averages.attention
     responses, displaced, parts = unknowns.response, [], []
     count, most = len(responses.v), 1 + pack(unknowns).shape[-1]
     where_first = jax.tree.map(lambda each: each[0], unknowns)
     m, q = (each[:, 0, 0] for each in unknowns.values[:2])
     laws = ValueLaw(m, q, np.full_like(m, float(task.label_variance)))
-    for group, near in zip(points, last, strict=True):
+    for group, near in zip(averages.joined, last, strict=True):
         where = locate(task, where_first.correlation, group)
         seen = cavity_samples(task, unknowns, group, where)
         samples = flat(seen.sample)
@@ -264,10 +295,16 @@ def _moments_of(
             ),
             found,
         )
+
+        def split(terms: Float[np.ndarray, "m rn k"]) -> Float[np.ndarray, "r m n k"]:
+            each = terms.reshape(count, len(averages.points), -1, terms.shape[-1])
+            return each.swapaxes(0, 1)
+
         # What is not finite ends in an error of the caller.
         with np.errstate(invalid="ignore", over="ignore"):
             moments = Moments.of(
-                terms(task, unknowns, seen, fitted), controls(task, unknowns, seen, held)
+                split(terms(task, unknowns, seen, fitted)),
+                split(controls(task, unknowns, seen, held)),
             )
             parts.append(Moments(*(group.weight * each for each in moments)))
     return tuple(displaced), jax.tree.map(lambda *each: sum(each), *parts)

@@ -25,7 +25,7 @@ from ..population.overlaps import Overlaps
 from ..population.plan import has_exact_heads, heads_engine, light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
-from .equations import Averages, map_step, probes
+from .equations import RANDOMISATIONS, Averages, map_step, probes
 from .newton import LONGEST_STEP, FixedPointSolution, Start, distinct, run_newton
 from .samples import draw
 from .scope import (
@@ -41,9 +41,8 @@ from .scope import (
 from .stability import stability
 from .unknowns import Order, Unknowns, pack
 
-RANDOMISATIONS = 16
 LOG2_POINTS = 9
-_FEW = 2  # randomisations on which fixed points are located, before all are used
+_FEW = 2  # randomisations at least on which fixed points are located, before all are used
 _SAME_START = 1e-3  # distance, relative and in all, of two starts on all points that are one
 LOG2_SLOPES = 10  # points of a randomisation, a power of two, on which derivatives are taken
 
@@ -137,11 +136,6 @@ class Problem(Averages):
 
         return self._replace(points=[tuple(map(cut, some)) for some in self.points])
 
-    @property
-    def sample_count(self) -> int:
-        """Points of a randomisation."""
-        return sum(len(each.label) for each in self.points[0])
-
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
         """Uninformed and informed initialisation, and for several heads copies of one vector.
 
@@ -182,7 +176,7 @@ class Problem(Averages):
 
     def find_all(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
         """The fixed points found from all starts, each located on few points first."""
-        part, starts = self.on_part(_FEW), []
+        part, starts = self.on_part(max(_FEW, self.group_size)), []
         for start in self.starts(ridge):
             near = run_newton(part, alpha, ridge, start)
             if not near.result.converged:

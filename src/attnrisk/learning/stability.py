@@ -16,9 +16,9 @@ from jaxtyping import Array, Float
 
 from ..attention import AbstractAttention
 from ..numerics.linalg import LowRank
-from .equations import Averages, Displacements, flat, minima_of, per_randomisation
+from .equations import Averages, Displacements, flat, in_groups, minima_of
 from .proximal import Minimum, Sample
-from .samples import Points, cavity_samples, locate
+from .samples import cavity_samples, locate
 from .unknowns import Response, Unknowns, block_diagonal
 
 _STATIONARY = 1e-4  # a gradient, in units of one over √V_k
@@ -33,21 +33,19 @@ def stability(
     stationary minimum.
     """
     unknowns = averages.layout.unpack(x)
-    found = per_randomisation(averages, last, partial(_growth_of, unknowns))
+    found = in_groups(averages, last, partial(_growth_of, unknowns))
     growth, unresolved = (np.mean(np.stack(each), 0) for each in zip(*found, strict=True))
     V = unknowns.keys.V
     both = block_diagonal(np.kron(V, V), unknowns.values.V**2)
     return alpha * both @ growth, float(unresolved)
 
 
-def _growth_of(
-    unknowns: Unknowns, averages: Averages, points: tuple[Points, ...], last: Any
-) -> tuple[np.ndarray, float]:
-    """Over the samples of one randomisation, the mean of `J ⊗ J` contracted on tokens."""
+def _growth_of(unknowns: Unknowns, averages: Averages, last: Any) -> tuple[np.ndarray, float]:
+    """Over the samples of one group of randomisations, the mean of `J ⊗ J` contracted on tokens."""
     task, attention = averages.task, averages.attention
     heads, response = averages.layout.heads, unknowns.response
     growth, unresolved = np.zeros((heads**2 + 1, heads**2 + 1)), 0.0
-    for group, near in zip(points, last, strict=True):
+    for group, near in zip(averages.joined, last, strict=True):
         one = jax.tree.map(lambda each: each[None], unknowns)
         seen = cavity_samples(task, one, group, locate(task, unknowns.correlation, group))
         sample = jax.tree.map(lambda leaf: leaf[0], flat(seen.sample))
