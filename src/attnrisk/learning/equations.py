@@ -14,6 +14,7 @@ relevant token has a spread `γ`, its fields are `γ` times those of a Gaussian 
 Only what is done for each sample is compiled; means and small matrices are NumPy's.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -34,7 +35,8 @@ from .unknowns import Layout, Order, Unknowns, pack, updated
 
 # Of a difference, relative to an unknown, or to the second number where the unknown is smaller.
 _STEP, _SMALL = 1e-5, 1e-2
-_THREADS = 2  # compiled code runs outside the interpreter's lock
+# Compiled code runs outside the interpreter's lock; of more threads the rest, in NumPy, gains little.
+_THREADS = min(os.cpu_count() or 1, 4)
 
 # Displacements `χ − ω` of the samples: for each randomisation, for each length of the law.
 Displacements = list[tuple[Float[np.ndarray, "ne H L"], ...]]
@@ -224,7 +226,7 @@ def probes(layout: Layout, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m n
 def per_randomisation(
     averages: Averages, last: Displacements | None, function: Callable[..., _T]
 ) -> list[_T]:
-    """A function of the points of each randomisation and the displacements there; two run at a time."""
+    """A function of the points of each randomisation and the displacements there; a few run at a time."""
     near = [[None] * len(some) for some in averages.points] if last is None else last
     with ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(function, averages.points, near))

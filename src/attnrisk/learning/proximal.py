@@ -233,9 +233,13 @@ def search(attention: AbstractAttention, last: Array, sample: Sample, response: 
     """Near the lowest minimum, from several starts: where it was last, at rest, and moved."""
     moves = (_best_moves if attention.has_sums else _moves)(attention, sample, response)
     starts = jnp.concatenate([last[None], sample.keys[None], sample.keys + moves])
-    # One after another: arrays of all starts would be spread over threads, which costs more than they gain.
+    # One after another: arrays of all starts would be spread over threads, which costs more than they gain. An
+    # accelerator waits for small arrays, and takes all at once.
+    at_once = None if jax.default_backend() == "cpu" else len(starts)
     ends, energies = jax.lax.map(
-        lambda start: _descend_roughly(attention, start, sample, response), starts
+        lambda start: _descend_roughly(attention, start, sample, response),
+        starts,
+        batch_size=at_once,
     )
     return ends[jnp.argmin(energies)]
 
