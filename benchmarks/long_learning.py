@@ -5,7 +5,7 @@
 
 `run` starts a process for each search of the figure and one for the Bayes optimum. Each appends a line to FILE for each
 `α` as soon as it is known; what FILE holds already is not computed again, so that a run may be killed and continued.
-Searches of at least 100 tokens run on the accelerator, and on the CPU as well, with low priority, until one is complete.
+Searches of at least 100 tokens run on the accelerator, and with low priority on the CPU as well, until one is complete.
 `store` adds what is complete to a store, from which `attnrisk figure samples --store STORE` draws. A line has the
 fingerprint of the code that computed it; those of other code are left out.
 """
