@@ -1,80 +1,184 @@
-"""Learning curves of long sequences with tuned ridges, `ν = 4 log L`: the data of `attnrisk figure samples`.
+"""The data of `attnrisk figure samples` on one machine with many cores and an accelerator.
 
-`python -m benchmarks.long_learning FILE [SECONDS]` starts a process for each curve or part of one and appends a line to
-the file for each point; with `FILE LENGTH ATTENTION LOG2_POINTS ALPHAS` it is one of them. They
-need jax, equinox, jaxtyping and scipy alone.
+    python -m benchmarks.long_learning run FILE --seconds 560 --accelerator cuda
+    python -m benchmarks.long_learning store FILE STORE
+
+`run` starts a process for each search of the figure and one for the Bayes optimum. Each appends a line to FILE for each
+`α` as soon as it is known; what FILE holds already is not computed again, so that a run may be killed and continued.
+Searches of at least 100 tokens run on the accelerator, and with low priority on the CPU as well, until one is complete.
+`store` adds what is complete to a store, from which `attnrisk figure samples --store STORE` draws. A line has the
+fingerprint of the code that computed it; those of other code are left out.
 """
 
+import argparse
 import json
 import os
+import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-SIGNAL = 4.0  # c of ν = c log L
+from attnrisk.studies.figures import samples
+from attnrisk.studies.questions import AbstractTaskQuestion, Optimal, RiskCrossing
 
-JOBS = [
-    (10, "softmax", 8, "8,4,3,2,1.5,1,0.7"),
-    (10, "erf", 8, "16,8,6,4,3,2,1.5,1"),
-    (10, "linear", 8, "64,32,16,8,6,4,3,2"),
-    (100, "softmax", 6, "8,4,3"),
-    (100, "softmax", 6, "2,1.5,1"),
-    (100, "erf", 6, "32,16,12"),
-    (100, "erf", 6, "8,6,4"),
-    (100, "linear", 5, "64,16"),
-    (1000, "softmax", 4, "6"),
-    (1000, "softmax", 4, "4"),
-    (1000, "softmax", 4, "3"),
-    (1000, "softmax", 4, "2"),
-    (1000, "erf", 4, "64"),
-    (1000, "erf", 4, "32"),
-    (1000, "erf", 4, "16"),
-    (1000, "erf", 4, "8"),
-]
+_LONG = 100  # tokens from which an accelerator is faster
+_OPTIMUM, _CPU, _NICE = "optimum", "cpu", 15
+_POLL = 1.0  # seconds
+_PACKAGES = "jax", "jaxlib", "numpy", "scipy"
 
 
-def curve(out: Path, length: int, name: str, log2_points: int, alphas: list[float]) -> None:
-    """From many data to few, each point from the ridges of the one before."""
-    import numpy as np
-
-    import attnrisk as ar
-
-    task, ridge = ar.SpikedSLR(SIGNAL * np.log(length), length), None
-    for alpha in alphas:
-        begun = time.perf_counter()
-        attention = ar.get_attention(name)
-        found = ar.tuned_erm_asymptotics(task, attention, alpha, 0, log2_points, ridge)
-        ridge = found.ridge if found.converged else None
-        row = {
-            **{"length": length, "attention": name, "log2_points": log2_points, "alpha": alpha},
-            **{"risk": float(found.test_risk), "error": float(found.test_risk.error)},
-            **{"ridge_k": float(found.ridge.k), "ridge_v": float(found.ridge.v)},
-            **{"bias": found.bias and float(found.bias), "result": str(found.result)},
-            **{"warning": found.warning, "seconds": round(time.perf_counter() - begun, 1)},
-        }
-        with out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+def searches(quick: bool) -> dict[str, RiskCrossing]:
+    """Those of the figure, by name."""
+    asked = samples.questions(quick)
+    return {f"{it.length}-{it.name}": it for it in asked if isinstance(it, RiskCrossing)}
 
 
-def run(out: Path, seconds: float) -> None:
-    """All curves, each in a process of its own."""
-    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    alone = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
-    command = [sys.executable, "-m", "benchmarks.long_learning", str(out)]
-    started = [subprocess.Popen([*command, *map(str, job)], env=os.environ | alone) for job in JOBS]
-    end = time.monotonic() + seconds
-    for process in started:
-        try:
-            process.wait(max(end - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            process.kill()
+def lines(file: Path) -> list[dict[str, Any]]:
+    """What is known; a last line that was cut off is left out."""
+    text = file.read_text() if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+
+def known(file: Path, question: AbstractTaskQuestion, device: str | None = None) -> list[Any]:
+    """The lines of a question, computed by this code."""
+    found = [it for it in lines(file) if it["address"] == question.address]
+    return [it for it in found if device in (None, it["device"])]
+
+
+def append(
+    file: Path, question: AbstractTaskQuestion, device: str, found: Any, begun: float
+) -> None:
+    """One line, in one write."""
+    line = {
+        "address": question.address,
+        "question": question.kind,
+        "inputs": question.inputs,
+        "device": device,
+        "record": found,
+        "seconds": round(time.monotonic() - begun, 1),
+        "versions": {name: version(name) for name in _PACKAGES}
+        | {"python": platform.python_version()},
+        "host": platform.node(),
+        "answered": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    with file.open("a") as out:
+        out.write(json.dumps(line) + "\n")
+    told = ("alpha", "test_risk", "test_risk_error", "risk", "result", "ridge_k", "ridge_v")
+    shown = ", ".join(f"{name} {found[name]}" for name in told if name in found)
+    print(f"{question.length} {question.name} {device}: {shown}, {line['seconds']} s", flush=True)
+
+
+def search(file: Path, question: RiskCrossing, device: str) -> None:
+    """On from what this device has found."""
+    records = [it["record"] for it in known(file, question, device)]
+    while (alpha := question.next_alpha(records)) is not None:
+        begun = time.monotonic()
+        records.append(question.learn(alpha, records))
+        append(file, question, device, records[-1], begun)
+
+
+def optimum(file: Path, quick: bool) -> None:
+    """All `α` of all lengths."""
+    for question in samples.questions(quick):
+        if isinstance(question, Optimal) and not known(file, question):
+            begun = time.monotonic()
+            append(file, question, _CPU, question.answer(), begun)
+
+
+def jobs(quick: bool, accelerator: str | None) -> Iterator[tuple[str, str]]:
+    """The name of each search and the device it runs on, those that take longest first."""
+    named = sorted(searches(quick).items(), key=lambda it: -int(it[1].length))
+    if accelerator is not None:
+        yield from ((name, accelerator) for name, it in named if int(it.length) >= _LONG)
+    yield _OPTIMUM, _CPU
+    yield from ((name, _CPU) for name, _ in reversed(named))
+
+
+def environment(device: str) -> dict[str, str]:
+    """For one process of many."""
+    if device == _CPU:
+        flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+        return {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
+    return {"JAX_PLATFORMS": f"{device},cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+def is_complete(file: Path, question: RiskCrossing, device: str) -> bool:
+    """Whether a device has ended the search."""
+    return question.next_alpha([it["record"] for it in known(file, question, device)]) is None
+
+
+def run(file: Path, seconds: float, quick: bool, accelerator: str | None) -> None:
+    """All processes at once; at the end of the time they are killed, and what they have found stays."""
+    end, asked = time.monotonic() + seconds, searches(quick)
+    running = {}
+    for name, device in jobs(quick, accelerator):
+        words = ["one", str(file), name, device, *(["--quick"] if quick else [])]
+        nice = ["nice", "-n", str(_NICE)] if accelerator and device == _CPU else []
+        command = [*nice, sys.executable, "-m", "benchmarks.long_learning", *words]
+        running[name, device] = subprocess.Popen(command, env=os.environ | environment(device))
+    while running and time.monotonic() < end:
+        time.sleep(_POLL)
+        for (name, device), process in list(running.items()):
+            if process.poll() is not None:
+                print(f"{name} {device}: exit code {process.returncode}", flush=True)
+                del running[name, device]
+            elif name in asked and any(
+                is_complete(file, asked[name], each) for each in (_CPU, accelerator or _CPU)
+            ):
+                process.kill()
+    for process in running.values():
+        process.kill()
+
+
+def store(file: Path, place: Path, quick: bool) -> None:
+    """Add what is complete; say what is not."""
+    from attnrisk.studies.execute import row_of
+    from attnrisk.studies.store import Store
+
+    with Store(place) as answers:
+        for question in samples.questions(quick):
+            rows = known(file, question)
+            for device in sorted({it["device"] for it in rows}):
+                mine = [it for it in rows if it["device"] == device]
+                found: Any = [it["record"] for it in mine]
+                if isinstance(question, Optimal):
+                    found = found[0]
+                elif isinstance(question, RiskCrossing) and question.next_alpha(found) is not None:
+                    continue
+                took = sum(it["seconds"] for it in mine)
+                origin = {name: mine[-1][name] for name in ("versions", "host", "answered")}
+                answers.add([replace(row_of(question, found, took), **origin)])
+                break
+            else:
+                print(f"{question.length} {question.name}: {len(rows)} lines, not complete")
+
+
+def main() -> None:
+    """See above."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("run", "one", "store"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("rest", nargs="*")
+    parser.add_argument("--seconds", type=float, default=1e6)
+    parser.add_argument("--accelerator")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    if given.what == "run":
+        run(given.file, given.seconds, given.quick, given.accelerator)
+    elif given.what == "store":
+        store(given.file, Path(given.rest[0]), given.quick)
+    elif given.rest[0] == _OPTIMUM:
+        optimum(given.file, given.quick)
+    else:
+        name, device = given.rest
+        search(given.file, searches(given.quick)[name], device)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 3:
-        words = sys.argv[1:]
-        numbers = [float(each) for each in words[4].split(",")]
-        curve(Path(words[0]), int(words[1]), words[2], int(words[3]), numbers)
-    else:
-        run(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 1e6)
+    main()

@@ -15,6 +15,7 @@ from attnrisk.studies.questions import (
     LearningCurve,
     Optimal,
     Population,
+    RiskCrossing,
     Simulate,
     Thresholds,
 )
@@ -92,6 +93,14 @@ def curve(question):
         )
         for alpha in sorted(question.alphas, reverse=True)
     ]
+
+
+def searched(question):
+    """The risk of `curve` at the `α` of the search itself."""
+    found = []
+    while (alpha := question.next_alpha(found)) is not None:
+        found.append(learned(alpha, 0.01 * len(question.attention) + 1 / (1 + alpha), GOOD, ""))
+    return found
 
 
 def plane(question):
@@ -236,6 +245,7 @@ ANSWERS = {
     Population: minimum,
     ERM: plane,
     LearningCurve: curve,
+    RiskCrossing: searched,
     Optimal: optimal,
     Thresholds: thresholds,
     Simulate: experiment,

@@ -91,12 +91,7 @@ def erm_asymptotics(
     """
     alpha, ridge = check_alpha(alpha), check_ridge(ridge)
     problem = Problem.of(task, attention, log2_points, seed)
-    try:
-        return problem.first_points(log2_points - LOG2_SLOPES).solve(alpha, ridge, problem)
-    except FloatingPointError:
-        raise Refusal(
-            "alpha, signal, noise or ridges so extreme are not allowed: the equations overflow"
-        ) from None
+    return problem.first_points(log2_points - LOG2_SLOPES).solve(alpha, ridge, problem)
 
 
 class Problem(Averages):
@@ -174,26 +169,42 @@ class Problem(Averages):
         values = Order(*(np.array([[each]]) for each in (0.6, 0.6, V_v)))
         return (*found, Start("copies", pack(Unknowns(copies, values))))
 
-    def find_all(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
-        """The fixed points found from all starts, each located on few points first."""
-        part, starts = self.on_part(max(_FEW, self.group_size)), []
-        for start in self.starts(ridge):
-            near = run_newton(part, alpha, ridge, start)
-            if not near.result.converged:
-                starts.append(start)
-            elif not any(np.allclose(near.x, it.x, _SAME_START, _SAME_START) for it in starts):
-                starts.append(Start(start.name, near.x, True))
+    def locate(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
+        """Where each start leads on few points."""
+        part = self.on_part(max(_FEW, self.group_size))
+        return [run_newton(part, alpha, ridge, start) for start in self.starts(ridge)]
+
+    def find_all(
+        self, alpha: float, ridge: Ridge, near: Start | None = None
+    ) -> list[FixedPointSolution]:
+        """The fixed points found from all starts, each located on few points first, and from one `near` a fixed point.
+
+        A start that leads nowhere on few points is tried on all of them, unless a fixed point is known already.
+        """
+        starts = [] if near is None else [near]
+        for start, there in zip(self.starts(ridge), self.locate(alpha, ridge), strict=True):
+            if not there.result.converged:
+                starts += [start] if near is None else []
+            elif not any(np.allclose(there.x, it.x, _SAME_START, _SAME_START) for it in starts):
+                starts.append(Start(start.name, there.x, True))
         return [run_newton(self, alpha, ridge, start) for start in starts]
 
-    def solve(self, alpha: float, ridge: Ridge, all_points: "Problem") -> ERMAsymptotics:
+    def solve(
+        self, alpha: float, ridge: Ridge, all_points: "Problem", near: Start | None = None
+    ) -> ERMAsymptotics:
         """The fixed point of lowest objective, with the others as rivals.
 
         All are located on these points and moved to `all_points`, which may change their order or merge two of them.
         """
-        found = distinct(self.find_all(alpha, ridge))
-        if all_points.sample_count > self.sample_count:
-            found = distinct([all_points.moved_from(each) for each in found])
-        best, *rivals = map(self.report, found)
+        try:
+            found = distinct(self.find_all(alpha, ridge, near))
+            if all_points.sample_count > self.sample_count:
+                found = distinct([all_points.moved_from(each) for each in found])
+            best, *rivals = map(self.report, found)
+        except FloatingPointError:
+            raise Refusal(
+                "alpha, signal, noise or ridges so extreme are not allowed: the equations overflow"
+            ) from None
         return replace(best, rivals=tuple(rivals))
 
     def moved_from(self, rough: FixedPointSolution) -> FixedPointSolution:

@@ -11,7 +11,8 @@ from .equations import Averages, Displacements, MapStep, map_step
 from .unknowns import Layout
 
 _TOLERANCE = 1e-8  # of a step of the map, relative
-_PLAIN_STEPS, _MOST_STEPS = 6, 80
+# Plain steps first; and steps at most, from anywhere and from near a fixed point: there five are common.
+_PLAIN_STEPS, _MOST_STEPS, _MOST_NEAR = 6, 80, 30
 _FLAT = 1e-4  # a singular value of `1 − T'` in natural units, relative, that differences do not tell from zero
 _FAR = 0.05  # a step after which all minima are searched for again
 # Standard errors that the map may still move by: in the first searches, and after so many.
@@ -110,8 +111,8 @@ def run_newton(
     short, and no step is taken for the last before every sample has been searched for a lower minimum.
     """
     x, last, result = np.array(start.x), start.displacements, Result.MAX_STEPS
-    anew, searches = last is None, 0
-    for count in range(_MOST_STEPS):
+    anew, searches, most_steps = last is None, 0, _MOST_NEAR if start.near else _MOST_STEPS
+    for count in range(most_steps):
         last, step = map_step(averages, x, alpha, ridge, last, anew, known)
         if np.all(np.abs(step.target - x) <= _TOLERANCE * (1.0 + np.abs(x))):
             # Fixed; but is every sample at its lowest minimum? If not, on from there. A sample that has two
@@ -126,7 +127,7 @@ def run_newton(
             if np.all(jump <= np.maximum(_TOLERANCE, most * noise)):
                 result = Result.CONVERGED
                 break
-        if count == _MOST_STEPS - 1:
+        if count == most_steps - 1:
             break
         ahead = _stepped(averages.layout, x, step, start.near or count >= _PLAIN_STEPS)
         anew = bool(np.any(np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))))

@@ -259,9 +259,13 @@ def search(
     """Near the lowest minima, from several starts: where they were last, at rest, and moved."""
     moves = (_best_moves if attention.has_sums else _moves)(attention, samples, response)
     starts = jnp.concatenate([last[None], samples.keys[None], samples.keys + moves])
-    # One after another: arrays of all starts would be spread over threads, which costs more than they gain.
+    # One after another: arrays of all starts would be spread over threads, which costs more than they gain. An
+    # accelerator waits for small arrays, and takes all at once.
+    at_once = None if jax.default_backend() == "cpu" else len(starts)
     ends, energies = jax.lax.map(
-        lambda start: _descend_roughly(attention, start, samples, response), starts
+        lambda start: _descend_roughly(attention, start, samples, response),
+        starts,
+        batch_size=at_once,
     )
     lowest = jnp.argmin(energies, 0)[None, :, None, None]
     return jnp.take_along_axis(ends, lowest, 0)[0]

@@ -11,7 +11,7 @@ from .._results import Result
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
-from .erm import LOG2_POINTS, Problem, erm_asymptotics
+from .erm import LOG2_POINTS, LOG2_SLOPES, Problem
 from .newton import Start, distinct, run_newton
 from .scope import check_alpha, learner, learns_bias
 
@@ -21,6 +21,8 @@ _STEEP = 5e-3  # a slope beyond the noise with which the ridges may not be the b
 # Where samples jump between minima the derivative is rough: risks this far downhill decide, so often at most.
 _DOWNHILL, _MOST_PROBES = 0.5, 4
 _MOST_EVALUATIONS = 30
+_FIRST_STEP = 0.5  # of the descent, in log r
+_GAIN = 0.1  # of a step of the descent, in standard errors of the risk, below which it ends
 # Points on the way, a power of two, and randomisations at least: near the best ridges the risk hardly depends on them.
 _LOG2_FEW, _PART = 11, 4
 # Where the fixed point is not found, or is worse than no prediction, the descent starts at ridges larger by this.
@@ -65,13 +67,15 @@ def tuned_erm_asymptotics(
     problem = Problem.of(task, attention, log2_points, seed)
     part = problem.first_points(log2_points - _LOG2_FEW)
     descent = Descent(part.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)
+    rough = problem.first_points(log2_points - LOG2_SLOPES)
     first = first_ridge(task, attention) if start is None else start
     of_type("start", first, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     best = descent.run(np.log([float(first.k), float(first.v)]))
+    near = descent.last and descent.last._replace(displacements=None)  # those are of other points
 
     def answer_at(logs: np.ndarray) -> ERMAsymptotics:
         ridge = Ridge(*np.exp(logs).tolist())
-        return erm_asymptotics(task, attention, alpha, ridge, seed, log2_points)
+        return rough.solve(alpha, ridge, problem, near)
 
     answer, probes = answer_at(best), 0
     while answer.converged:
@@ -112,22 +116,27 @@ class Descent:
     def __init__(self, problem: Problem, alpha: float):
         self.problem, self.alpha = problem, alpha
         self.last: Start | None = None
-        self.evaluations = 0
+        self.evaluations, self.error = 0, 0.0
 
     def __call__(self, logs: np.ndarray) -> tuple[float, Float[np.ndarray, "2"]]:
         self.evaluations += 1
         ridge = Ridge(*np.exp(logs).tolist())
-        tries = (self.last,) if self.last is not None else self.problem.starts(ridge)
         try:
-            found = [run_newton(self.problem, self.alpha, ridge, start) for start in tries]
+            start = self.last or self._first_start(ridge)
+            best = run_newton(self.problem, self.alpha, ridge, start)
         except FloatingPointError:
             return _NOT_FOUND, np.zeros(2)
-        best = distinct(found)[0]
         if not best.result.converged:
             return _NOT_FOUND, np.zeros(2)
         self.last = Start(best.start, best.x, True, best.displacements)
         risk, by_unknowns = self.problem.test_risk(best.x)
+        self.error = best.error(by_unknowns)
         return float(risk), best.slope(by_unknowns) * np.exp(logs)
+
+    def _first_start(self, ridge: Ridge) -> Start:
+        """Near the fixed point of lowest objective on few points, if one is found there."""
+        found = distinct(self.problem.locate(self.alpha, ridge))[0]
+        return Start(found.start, found.x, found.result.converged)
 
     def run(self, logs: np.ndarray) -> np.ndarray:
         """L-BFGS-B within the bounds, from the first ridges at which there is a fixed point that helps.
@@ -152,6 +161,15 @@ class Descent:
             else:
                 self.last = last
         bounds = [(_SMALLEST, _LARGEST)] * 2
-        options = {"maxfun": _MOST_EVALUATIONS, "gtol": _FLAT, "ftol": _FLAT**2}
-        found = minimize(self, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        # L-BFGS-B begins with a step of the length of the gradient, which is far too short here.
+        risk, slope = self(logs)
+        scale = _FIRST_STEP / max(float(np.linalg.norm(slope)), _FLAT)
+        gain = max(_FLAT**2, _GAIN * self.error) / max(risk, 1.0 / scale)  # as `ftol` counts it
+
+        def scaled(logs: np.ndarray) -> tuple[float, np.ndarray]:
+            risk, slope = self(logs)
+            return scale * risk, scale * slope
+
+        options = {"maxfun": _MOST_EVALUATIONS, "gtol": scale * _FLAT, "ftol": gain}
+        found = minimize(scaled, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         return np.asarray(found.x)

@@ -230,7 +230,7 @@ def answer(questions: Sequence[AbstractQuestion]) -> list[Row]:
             warnings.warn(f"{why} {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
         return rows
     seconds = (time.perf_counter() - begun) / len(questions)
-    return [_row(*each, seconds) for each in zip(questions, answers, strict=True)]
+    return [row_of(*each, seconds) for each in zip(questions, answers, strict=True)]
 
 
 def _answer(question: AbstractQuestion) -> Row:
@@ -240,10 +240,11 @@ def _answer(question: AbstractQuestion) -> Row:
     except Exception as error:  # it becomes the result of this question, and the others go on
         why = f"{type(error).__name__}: {error}"
         return _failure(question, why, time.perf_counter() - begun)
-    return _row(question, found, time.perf_counter() - begun)
+    return row_of(question, found, time.perf_counter() - begun)
 
 
-def _row(question: AbstractQuestion, found: Answer, seconds: float) -> Row:
+def row_of(question: AbstractQuestion, found: Answer, seconds: float) -> Row:
+    """The row of an answer computed here; an answer that says converged and has no number has failed."""
     records = found if isinstance(found, list) else [found]
     results = [str(each.get("result", Result.CONVERGED)) for each in records]
     result = next((each for each in results if not is_converged(each)), results[0])

@@ -1,5 +1,6 @@
 """Questions about a task, and about an attention on it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -32,10 +33,12 @@ from ..simulation import fit_amp, fit_erm, sample
 from ..simulation.data import LARGEST_DIM, sequence_count
 from ..tasks import TASKS, AbstractTask, MaxSLR, SpikedSLR, parse_lengths
 from .head_questions import FeatureBayes, HeadsERM, HeadsSimulate, LeastHeads
-from .question import AbstractQuestion, Answer, Record, estimated
+from .question import AbstractQuestion, Answer, Record, estimated, is_converged
 from .training_questions import Train
 
 _LARGEST_SEED = 2**32 - 1
+# The search for a risk: the ratio of two α on the way down, and of those between which it ends, and how many at most.
+_FACTOR, _NARROW, _MOST_ALPHAS = 1.5, 1.1, 16
 
 
 def any_task(task: AbstractTask) -> AbstractTask:
@@ -219,16 +222,71 @@ class LearningCurve(AbstractAttentionQuestion):
     start: tuple[float, float] | None = None
 
     def answer(self) -> list[Record]:
-        ridge = None if self.start is None else Ridge(*self.start)
-        records = []
+        records: list[Record] = []
         for alpha in sorted(self.alphas, reverse=True):
-            found = tuned_erm_asymptotics(
-                self.problem, self.student, alpha, 0, self.log2_points, ridge
-            )
-            tuned = {"ridge_k": float(found.ridge.k), "ridge_v": float(found.ridge.v)}
-            records.append(record(found) | {"alpha": float(alpha), **tuned})
-            ridge = found.ridge if found.converged else None
+            ridge = _tuned_ridge(records[-1]) if records else self.start
+            records.append(_tuned(self, alpha, ridge))
         return records
+
+
+@dataclass(frozen=True)
+class RiskCrossing(AbstractAttentionQuestion):
+    """Tuned ridges at the `α` of a search for the one at which the test risk falls to `risk`.
+
+    From `most` samples per dimension to fewer, by a constant factor, then by bisection in `log α`. Each search starts
+    from the ridges of the next larger `α`, the first from `start`.
+    """
+
+    kind: ClassVar[str] = "risk crossing"
+    package: ClassVar[str] = "learning"
+    scope = staticmethod(learnable)
+
+    risk: float
+    most: float
+    log2_points: int
+    start: tuple[float, float] | None = None
+
+    def next_alpha(self, records: Sequence[Record]) -> float | None:
+        """Where to go on; `None` once the bracket is narrow, or the risk is not reached with the most data."""
+        if not records:
+            return self.most
+        reached = [each["alpha"] for each in records if self._is_reached(each)]
+        if not reached or len(records) >= _MOST_ALPHAS:
+            return None
+        high = min(reached)
+        low = max((each["alpha"] for each in records if each["alpha"] < high), default=None)
+        if low is None:
+            return high / _FACTOR
+        return None if high <= _NARROW * low else math.sqrt(low * high)
+
+    def _is_reached(self, found: Record) -> bool:
+        return is_converged(found["result"]) and found["test_risk"] <= self.risk
+
+    def learn(self, alpha: float, records: Sequence[Record]) -> Record:
+        """The record at an `α`, given those before."""
+        larger = [each for each in records if each["alpha"] > alpha]
+        near = min(larger, key=lambda each: float(each["alpha"]), default=None)
+        return _tuned(self, alpha, self.start if near is None else _tuned_ridge(near))
+
+    def answer(self) -> list[Record]:
+        records: list[Record] = []
+        while (alpha := self.next_alpha(records)) is not None:
+            records.append(self.learn(alpha, records))
+        return records
+
+
+def _tuned(question: Any, alpha: float, start: tuple[float, float] | None) -> Record:
+    """The record with tuned ridges, which the search begins from `start`."""
+    ridge = None if start is None else Ridge(*start)
+    found = tuned_erm_asymptotics(
+        question.problem, question.student, alpha, 0, question.log2_points, ridge
+    )
+    tuned = {"ridge_k": float(found.ridge.k), "ridge_v": float(found.ridge.v)}
+    return record(found) | {"alpha": float(alpha), **tuned}
+
+
+def _tuned_ridge(found: Record) -> tuple[float, float] | None:
+    return (found["ridge_k"], found["ridge_v"]) if is_converged(found["result"]) else None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ..._rows import BAYES
 from ..question import Record, is_converged
-from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
+from ..questions import AbstractTaskQuestion, Optimal, RiskCrossing
 from .rows import Ask, Row, place
 from .style import WIDTH, add_legend, line, marks, set_ticks
 
@@ -27,35 +27,43 @@ TASK, SIGNAL, HALF, REACHABLE = "spiked", 4.0, 0.5, "message passing"
 ATTENTIONS = ("softmax", "erf", "linear")
 
 
-class Grid(NamedTuple):
-    """For each length and attention, how many points (of base two) are averaged over, and the samples per dimension."""
+class Search(NamedTuple):
+    """Where the search for one half begins: the most samples per dimension, the points (of base two), the ridges."""
 
-    curves: dict[tuple[str, str], tuple[int, tuple[float, ...]]]
+    most: float
+    log2_points: int
+    start: tuple[float, float] | None = None
+
+
+class Grid(NamedTuple):
+    """The search for each length and attention, and the samples per dimension of the optimum."""
+
+    searches: dict[tuple[str, str], Search]
     optimal_alphas: tuple[float, ...]
 
     @property
     def lengths(self) -> tuple[str, ...]:
         """In order."""
-        return tuple(dict.fromkeys(length for length, _ in self.curves))
+        return tuple(dict.fromkeys(length for length, _ in self.searches))
 
 
 # Linear attention of 100 tokens or more stays above one half with infinite data.
 _FULL = Grid(
     {
-        ("10", "softmax"): (8, (4.0, 3.0, 2.0, 1.5, 1.0)),
-        ("10", "erf"): (8, (8.0, 6.0, 4.0, 3.0, 2.0)),
-        ("10", "linear"): (8, (128.0, 64.0, 32.0)),
-        ("100", "softmax"): (6, (3.0, 2.0, 1.5, 1.2, 1.0)),
-        ("100", "erf"): (6, (12.0, 8.0, 6.0, 4.0, 3.0)),
-        ("100", "linear"): (5, (64.0,)),
-        ("1000", "softmax"): (5, (3.0, 2.0, 1.5, 1.2)),
-        ("1000", "erf"): (5, (16.0, 10.0, 7.0, 5.0)),
-        ("1000", "linear"): (4, (64.0,)),
+        ("10", "softmax"): Search(4.0, 9),
+        ("10", "erf"): Search(8.0, 9),
+        ("10", "linear"): Search(128.0, 8),
+        ("100", "softmax"): Search(3.0, 8, (0.01, 0.1)),
+        ("100", "erf"): Search(12.0, 8, (0.2, 1.2)),
+        ("100", "linear"): Search(64.0, 5),
+        ("1000", "softmax"): Search(2.0, 7, (0.003, 0.05)),
+        ("1000", "erf"): Search(16.0, 7, (0.2, 1.2)),
+        ("1000", "linear"): Search(64.0, 4),
     },
     tuple(np.geomspace(0.5, 4.0, 13).tolist()),
 )
 _QUICK = Grid(
-    {("3", "softmax"): (5, (3.0, 1.0)), ("6", "softmax"): (4, (3.0, 1.0))},
+    {("3", "softmax"): Search(2.0, 5), ("6", "softmax"): Search(2.0, 5)},
     (0.6, 0.8, 0.95, 1.05, 1.5),
 )
 
@@ -64,11 +72,12 @@ def _signal(length: str) -> float:
     return round(SIGNAL * float(np.log(int(length))), 6)
 
 
-def learning_curves(grid: Grid) -> list[LearningCurve]:
-    """The learning curves."""
+def risk_crossings(quick: bool) -> list[RiskCrossing]:
+    """The searches."""
+    grid = _QUICK if quick else _FULL
     return [
-        LearningCurve(TASK, _signal(length), length, name, alphas, log2_points)
-        for (length, name), (log2_points, alphas) in grid.curves.items()
+        RiskCrossing(TASK, _signal(length), length, name, HALF, *search)
+        for (length, name), search in grid.searches.items()
     ]
 
 
@@ -80,7 +89,7 @@ def questions(quick: bool) -> list[AbstractTaskQuestion]:
         for length in grid.lengths
         for alpha in grid.optimal_alphas
     ]
-    return [*learning_curves(grid), *optima]
+    return [*risk_crossings(quick), *optima]
 
 
 def compute(quick: bool, ask: Ask) -> list[Row]:
@@ -91,7 +100,7 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
     rows = [
         crossing(question.inputs, question.name, found, "test_risk")
         for question, found in zip(asked, answers, strict=True)
-        if isinstance(question, LearningCurve)
+        if isinstance(question, RiskCrossing)
     ]
     for length in grid.lengths:
         found = [each for each in answers if isinstance(each, dict) and each["length"] == length]
