@@ -144,17 +144,17 @@ class Minimum(NamedTuple):
 
 def _summands(
     attention: Any, scores: Float[Array, " L"], sample: Sample, top: Array
-) -> Float[Array, "sums L"]:
+) -> tuple[Float[Array, " L"], ...]:
     """What each token adds to the sums: `φz`, `γ²φ²` and, where weights are divided by a sum, what is counted in it."""
     own, counted = attention.strengths(scores, top)
-    added = [own * sample.values, sample.variance * own**2]
-    return jnp.stack(added if counted is None else [*added, counted])
+    added = own * sample.values, sample.variance * own**2
+    return added if counted is None else (*added, counted)
 
 
 def _residual_of_sums(
-    attention: Any, sums: Float[Array, "sums *batch"], sample: Sample, response: Response, top: Any
+    attention: Any, sums: Any, sample: Sample, response: Response, top: Any
 ) -> Float[Array, "*batch"]:
-    """`residual` as a function of the sums."""
+    """`residual` as a function of the sums, in an array or a tuple."""
     total = attention.total(sums[-1], top)
     return (sample.label * total - sums[0]) / jnp.sqrt(total**2 + response.v * sums[1])
 
@@ -167,7 +167,9 @@ def _expand(
     top, one = attention.log_scale(scores), jnp.ones_like(scores)
 
     def first(scores: Array) -> tuple[Array, Array]:
-        return jax.jvp(lambda it: _summands(attention, it, sample, top), (scores,), (one,))
+        return jax.jvp(
+            lambda it: jnp.stack(_summands(attention, it, sample, top)), (scores,), (one,)
+        )
 
     (summands, slopes), (_, bends) = jax.jvp(first, (scores,), (one,))
     sums = jnp.sum(summands, 1)
@@ -343,7 +345,7 @@ def _comparing(attention: AbstractAttention, sample: Sample) -> Directions:
 class _Before(NamedTuple):
     """A sample before any move: what each token adds to the sums, the largest other token of each, and the scale."""
 
-    summands: Float[Array, "sums L"]
+    summands: tuple[Float[Array, " L"], ...]
     rival: Any
     top: Array
 
@@ -363,24 +365,30 @@ def _best_moves(attention: Any, samples: Sample, response: Response) -> Float[Ar
     def try_length(move: Array, sample: Sample, before: _Before) -> Float[Array, "directions L"]:
         """The energy after each move of this length, with its sign."""
         rest, rival, top = before
-        scores, total = sample.keys[0], jnp.sum(rest, 1, keepdims=True)
+        scores = sample.keys[0]
 
-        def add(scores: Array) -> Array:
+        def add(scores: Array) -> tuple[Array, ...]:
             return _summands(attention, scores, sample, top)
 
-        def energies(sums: Array, bent: Array) -> Float[Array, " L"]:
+        def replaced(rest: Array, added: Array) -> Array:
+            return jnp.sum(rest) - rest + added
+
+        # Sums stay apart: in one array XLA would evaluate the kernel again for each of them.
+        def energies(sums: tuple[Array, ...], bent: Array) -> Float[Array, " L"]:
             return _residual_of_sums(attention, sums, sample, response, top) ** 2 / 2.0 + bent
 
         bent = response.stiffness[0, 0] / sample.variance * move**2 / 2.0
-        alone = total - rest + add(scores + move)
+        moved = add(scores + move)
+        alone = tuple(map(replaced, rest, moved))
         if not attention.compares_tokens:
-            pulled = add(scores - move)
-            others = jnp.sum(pulled, 1, keepdims=True) - pulled + add(scores + move)
+            others = tuple(map(replaced, add(scores - move), moved))
             both = jnp.full(length, jnp.sum(bent))
             return jnp.stack([energies(alone, bent), energies(others, both)])
         half, half_bent = move / 2.0, bent / 4.0
-        loses = (add(scores - half) - rest)[:, rival]
-        shared = total - rest + add(scores + half) + loses
+        shared = tuple(
+            replaced(here, gains) + (loses - here)[rival]
+            for here, gains, loses in zip(rest, add(scores + half), add(scores - half), strict=True)
+        )
         return jnp.stack([energies(alone, bent), energies(shared, half_bent + half_bent[rival])])
 
     def choose(
