@@ -57,7 +57,10 @@ class LearnedHeads(AbstractQuestion):
         found = erm_asymptotics(*_problem(), self.alpha, ridge, 0, self.log2_points)
         told: Record = record(found) | {"warning": found.warning or "", "start": found.start}
         told["separation"] = head_separation(found.overlaps)
-        told["minima"] = 1 + len(found.rivals)
+        told["minima"] = sum(each.converged for each in (found, *found.rivals))
+        growths = (each.separation_growth for each in (found, *found.rivals))
+        of_copies = next(growth for growth in growths if growth is not None)
+        told |= {"growth": float(of_copies), "growth_error": float(of_copies.error)}
         return {
             name: value for name, value in told.items() if name[:3] not in ("m_k", "q_k", "V_k")
         }
@@ -114,6 +117,8 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
                 train_error=theory["train_error"],
                 replicon=theory["replicon"],
                 minima=theory["minima"],
+                growth=theory["growth"],
+                growth_error=theory["growth_error"],
                 warning=theory["warning"],
                 result=theory["result"],
                 fitted_separation=fit["separation"],
