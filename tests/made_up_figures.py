@@ -226,6 +226,8 @@ def specialised(question):
         "train_error": 0.3,
         "replicon": 0.5,
         "minima": 1,
+        "growth": 0.3 / question.ridge_k,
+        "growth_error": 0.01,
         "warning": "unstable" if question.ridge_k < 0.15 else "",
         "spread": 0.0,
     }

@@ -112,9 +112,7 @@ class Result(StrEnum):
     )
     FINISHED = "all steps done"
     STOPPED_EARLY = "stopped early: the loss on the sequences held out no longer falls"
-    TOO_FEW_POINTS = (
-        "not converged: too few points for so many tokens: the errors are as large as the values"
-    )
+    TOO_FEW_POINTS = "not converged: too few points: the errors are as large as the values"
     OVERCONFIDENT = (
         "not converged: the estimates are not as long as their variances say; with many tokens and a small dimension, "
         "wrong tokens explain the labels"

@@ -129,6 +129,10 @@ class AbstractAttention(eqx.Module):
         """The plain attention that a single head is (a free weight of it is a longer `v`), or the attention itself."""
         return self
 
+    def as_copies(self) -> "AbstractAttention | None":
+        """The plain attention that several heads are if their keys are equal; none where the heads are not alike."""
+        return None
+
     @property
     def head_name(self) -> str:
         """The name of the attention of each head."""

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._check import LARGEST, is_traced, numbers, one_of, refuse, shown, whole
 from .base import AbstractAttention, Mask
+from .kernel import Softmax
 
 MOST_HEADS = 100
 
@@ -105,6 +106,13 @@ class Heads(AbstractHeads):
         plain = self.attention.with_bias(self.attention.bias + self.bias[0])
         return plain.with_free_bias(self.free_bias)
 
+    def as_copies(self) -> AbstractAttention | None:
+        averaged = np.all(self.head_weights == 1.0 / self.count)
+        if self.count == 1 or not averaged or np.any(self.bias != self.bias[0]):
+            return None
+        plain = self.attention.with_bias(self.attention.bias + self.bias[0])
+        return plain.with_free_bias(False)
+
     def at_length(self, length: Any) -> tuple[AbstractAttention, Any]:
         if not self.knows_length:
             return self, 1.0
@@ -176,6 +184,10 @@ class BayesSoftmax(AbstractHeads):
 
     def key_biases(self, squares: Float[Array, " H"]) -> Float[Any, " H"]:
         return jnp.asarray(self.given_norms(squares).bias)
+
+    def as_copies(self) -> AbstractAttention | None:
+        is_alike = self.count > 1 and not self.tied and np.all(self.bias == self.bias[0])
+        return Softmax() if is_alike else None
 
     def attend(self, scores: Float[Array, "keys L"], mask: Mask = None) -> Float[Array, " L"]:
         if self.tied:

@@ -45,8 +45,10 @@ class ERMAsymptotics(eqx.Module):
     vanish at a fixed point. If `replicon` is above 1, replica
     symmetry is unstable. `jumps` is the contribution to the derivative of the equations from samples that switch
     between two minima; if it is large, replica symmetry is not exact. `unresolved` is the fraction of samples without a
-    stationary minimum. In all three cases the values are approximate, and `warning` says so; `seen_deviation` indicates
-    how far the test risk may be from what training finds.
+    stationary minimum. In all three cases the values are approximate, and `warning` says so; `seen_deviation`
+    indicates how far the test risk may be from what training finds. `separation_growth`, of several heads that are
+    copies of one, is the factor by which small differences between them grow in a step of the equations: above 1
+    they separate.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -85,6 +87,7 @@ class ERMAsymptotics(eqx.Module):
     slope: Float[np.ndarray, "2"]
     rivals: tuple["ERMAsymptotics", ...] = ()
     bias: Estimate | None = None
+    separation_growth: Estimate | None = None
 
     @property
     def converged(self) -> bool:

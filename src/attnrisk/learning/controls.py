@@ -20,7 +20,9 @@ from .unknowns import Response
 _REGULAR = 1e-8  # added to the correlations of controls, which may be copies of each other
 # Seven controls with 34 points each had stated errors of half the spread over seeds; with 68 these agree.
 _POINTS_PER_CONTROL = 60
-_ROUNDING = 1e-24  # a variance, relative to the largest, of a control that is zero up to rounding
+# A variance, relative to the largest, of a control that is zero by symmetry, up to the tolerance of Newton's method: if
+# it came and went with rounding, the equations would jump by a finite amount.
+_ROUNDING = 1e-14
 
 
 class ValueLaw(NamedTuple):

@@ -25,6 +25,7 @@ from ..population.overlaps import Overlaps
 from ..population.plan import has_exact_heads, heads_engine, light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
+from .copies import as_copies, merged
 from .equations import RANDOMISATIONS, Averages, map_step, probes
 from .newton import LONGEST_STEP, FixedPointSolution, Start, distinct, run_newton
 from .samples import draw
@@ -53,6 +54,9 @@ _WIDE, _NARROWEST = 2.0, 0.02
 # Largest error of the test risk, relative to the risk of no prediction, of a converged result: the sum over tokens in
 # `V̂_v` has a noise that grows with their number, most where weights are not divided by their sum.
 _LARGEST_ERROR = 0.5
+_MORE = (
+    2  # a power of two, of points for copies of one head: these have fewer dimensions and cost less
+)
 
 
 def erm_asymptotics(
@@ -65,8 +69,9 @@ def erm_asymptotics(
 ) -> ERMAsymptotics:
     """Test risk after training (empirical risk minimisation) on `N = αD` sequences, as `D → ∞` (section 6).
 
-    Solves the replica-symmetric equations from an uninformed and an informed initialisation, and from identical heads
-    where there are several. Returns the fixed point with the lowest objective.
+    Solves the replica-symmetric equations from an uninformed and an informed initialisation. Several heads that are
+    alike may also be copies of one, which is solved as one head. Returns the fixed point with the lowest objective; one
+    of copies that separate is among the `rivals`, as a saddle point.
 
     Args:
         task: A task with up to 1000 tokens; up to 32 if it is a weighted one. With several heads or a general attention
@@ -90,8 +95,33 @@ def erm_asymptotics(
         0.60 converged
     """
     alpha, ridge = check_alpha(alpha), check_ridge(ridge)
+    return solve_erm(task, attention, alpha, ridge, seed, log2_points)
+
+
+def solve_erm(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    alpha: float,
+    ridge: Ridge,
+    seed: int,
+    log2_points: int,
+    near: Start | None = None,
+) -> ERMAsymptotics:
+    """The same for valid numbers, also from a start `near` a fixed point."""
     problem = Problem.of(task, attention, log2_points, seed)
-    return problem.first_points(log2_points - LOG2_SLOPES).solve(alpha, ridge, problem)
+    one = problem.attention.as_copies()
+    try:
+        part = problem.first_points(log2_points - LOG2_SLOPES)
+        found = part.solve(alpha, ridge, problem, near)
+        if one is None:
+            return found
+        single = Problem.of(task, one, min(log2_points + _MORE, 24), seed)
+        part = single.first_points(log2_points + _MORE - LOG2_SLOPES)
+        return merged(found, part.copies(problem.attention, alpha, ridge, single))
+    except FloatingPointError:
+        raise Refusal(
+            "alpha, signal, noise or ridges so extreme are not allowed: the equations overflow"
+        ) from None
 
 
 class Problem(Averages):
@@ -132,7 +162,7 @@ class Problem(Averages):
         return self._replace(points=[tuple(map(cut, some)) for some in self.points])
 
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
-        """Uninformed and informed initialisation, and for several heads copies of one vector.
+        """Uninformed and informed initialisation.
 
         With the teacher, heads are on different features, or have opposite signs. A bias that is learned begins as
         given, and with the teacher where equal scores have weights of sum one.
@@ -155,19 +185,10 @@ class Problem(Averages):
         level = self.first_bias + (
             level_bias(self.task, self.attention) if self.layout.biases else 0
         )
-        found = (
+        return (
             start("no information", 0.05, 0.2 - 0.05**2, V_k, (0.05, 0.2, V_v), self.first_bias),
             start("teacher", strength, much, min(V_k, 0.3), (1.0, 1.1, 0.1), level),
         )
-        if heads == 1:
-            return found
-        copies = Order(
-            np.zeros((heads, features)),
-            0.2 * np.ones((heads, heads)) + 1e-3 * np.eye(heads),
-            V_k * np.eye(heads),
-        )
-        values = Order(*(np.array([[each]]) for each in (0.6, 0.6, V_v)))
-        return (*found, Start("copies", pack(Unknowns(copies, values))))
 
     def locate(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
         """Where each start leads on few points."""
@@ -192,20 +213,31 @@ class Problem(Averages):
     def solve(
         self, alpha: float, ridge: Ridge, all_points: "Problem", near: Start | None = None
     ) -> ERMAsymptotics:
-        """The fixed point of lowest objective, with the others as rivals.
+        """The fixed point of lowest objective, with the others as rivals."""
+        best, *rivals = map(self.report, self.fixed_points(alpha, ridge, all_points, near))
+        return replace(best, rivals=tuple(rivals))
+
+    def fixed_points(
+        self, alpha: float, ridge: Ridge, all_points: "Problem", near: Start | None = None
+    ) -> list[FixedPointSolution]:
+        """Those found from all starts, by their objective.
 
         All are located on these points and moved to `all_points`, which may change their order or merge two of them.
         """
-        try:
-            found = distinct(self.find_all(alpha, ridge, near))
-            if all_points.sample_count > self.sample_count:
-                found = distinct([all_points.moved_from(each) for each in found])
-            best, *rivals = map(self.report, found)
-        except FloatingPointError:
-            raise Refusal(
-                "alpha, signal, noise or ridges so extreme are not allowed: the equations overflow"
-            ) from None
-        return replace(best, rivals=tuple(rivals))
+        found = distinct(self.find_all(alpha, ridge, near))
+        if all_points.sample_count > self.sample_count:
+            found = distinct([all_points.moved_from(each) for each in found])
+        return found
+
+    def copies(
+        self, heads: AbstractAttention, alpha: float, ridge: Ridge, all_points: "Problem"
+    ) -> list[ERMAsymptotics]:
+        """The fixed points of heads that are copies of the one head of this problem (section 10.1)."""
+        total = replace(ridge, k=heads.keys * ridge.k)
+        found = self.fixed_points(alpha, total, all_points)
+        return [
+            as_copies(self, each.rough or each, self.report(each), heads, ridge) for each in found
+        ]
 
     def moved_from(self, rough: FixedPointSolution) -> FixedPointSolution:
         """The fixed point of these points that is near one of fewer points, with the derivatives of that one."""
@@ -243,10 +275,8 @@ class Problem(Averages):
                 result = Result.BECOMES_SOFTMAX
 
         risk_error = float(np.hypot(found.error(by_unknowns), risk.error))
-        # Where several heads collapse, how they share their length is not determined, which inflates all errors.
-        is_one_head = self.layout[0] == 1
         largest = _LARGEST_ERROR * float(self.task.label_variance)
-        if result.converged and is_one_head and risk_error > largest:
+        if result.converged and risk_error > largest:
             result = Result.TOO_FEW_POINTS
 
         def estimate(value: float, *slopes: Any) -> Estimate:

@@ -11,7 +11,7 @@ from .._results import Result
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
-from .erm import LOG2_POINTS, LOG2_SLOPES, Problem
+from .erm import LOG2_POINTS, Problem, solve_erm
 from .newton import Start, distinct, run_newton
 from .scope import check_alpha, learner, learns_bias
 
@@ -67,7 +67,6 @@ def tuned_erm_asymptotics(
     problem = Problem.of(task, attention, log2_points, seed)
     part = problem.first_points(log2_points - _LOG2_FEW)
     descent = Descent(part.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)
-    rough = problem.first_points(log2_points - LOG2_SLOPES)
     first = first_ridge(task, attention) if start is None else start
     of_type("start", first, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     best = descent.run(np.log([float(first.k), float(first.v)]))
@@ -75,7 +74,7 @@ def tuned_erm_asymptotics(
 
     def answer_at(logs: np.ndarray) -> ERMAsymptotics:
         ridge = Ridge(*np.exp(logs).tolist())
-        return rough.solve(alpha, ridge, problem, near)
+        return solve_erm(task, attention, alpha, ridge, seed, log2_points, near)
 
     answer, probes = answer_at(best), 0
     while answer.converged:

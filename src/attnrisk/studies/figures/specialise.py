@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -26,15 +27,18 @@ Two averaged softmax heads with one value vector, learned from N = αD sequences
 1, on flipped needles with ν = 9 and L = 3. Colour: how far the heads are from copies of each other, 1 − cos of the \
 angle between their keys, from 0 (copies: collapsed) to 2 (opposite: specialised). Squares: the fixed point of lowest \
 objective, D to infinity; small circles inside: L-BFGS at D = 300, from small random vectors and from the teacher, the \
-lower of the two. With few data or a strong ridge the heads collapse onto one direction; with more data or a weaker \
-ridge they specialise. Hatched: replica symmetry is unstable or not exact there (see warning in specialise.csv): \
-different starts end in different minima, and the theory is an approximation. A cross: the fixed point was not found.
+lower of the two. Line: the transition, computed from the collapsed heads alone; above it small differences between \
+them shrink, below it they grow. With few data or a strong ridge the heads collapse onto one direction; with more data \
+or a weaker ridge they specialise. A specialised minimum may be the lowest already a little above the line, where \
+collapsed heads are a minimum too. Hatched: replica symmetry is unstable or not exact there (see warning in \
+specialise.csv): different starts end in different minima, and the theory is an approximation. A cross: the fixed \
+point was not found.
 """
 
 NU, LENGTH, HEADS, RIDGE_V, DIM = 9.0, 3, 2, 1.0, 300
 _ALPHAS, _RIDGES = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0), (0.05, 0.1, 0.2, 0.4, 0.8)
 _QUICK_ALPHAS, _QUICK_RIDGES = (4.0, 8.0), (0.1, 0.4)
-_LOG2_POINTS = 5
+_LOG2_POINTS = 6
 
 
 def _problem() -> tuple[FeatureSLR, Heads]:
@@ -57,7 +61,10 @@ class LearnedHeads(AbstractQuestion):
         found = erm_asymptotics(*_problem(), self.alpha, ridge, 0, self.log2_points)
         told: Record = record(found) | {"warning": found.warning or "", "start": found.start}
         told["separation"] = head_separation(found.overlaps)
-        told["minima"] = 1 + len(found.rivals)
+        told["minima"] = sum(each.converged for each in (found, *found.rivals))
+        growths = (each.separation_growth for each in (found, *found.rivals))
+        of_copies = next(growth for growth in growths if growth is not None)
+        told |= {"growth": float(of_copies), "growth_error": float(of_copies.error)}
         return {
             name: value for name, value in told.items() if name[:3] not in ("m_k", "q_k", "V_k")
         }
@@ -114,6 +121,8 @@ def compute(quick: bool, ask: Ask) -> list[Row]:
                 train_error=theory["train_error"],
                 replicon=theory["replicon"],
                 minima=theory["minima"],
+                growth=theory["growth"],
+                growth_error=theory["growth_error"],
                 warning=theory["warning"],
                 result=theory["result"],
                 fitted_separation=fit["separation"],
@@ -140,6 +149,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         drawn = axes.scatter(
             *at, c=shades, s=620, marker="s", hatch=hatch, edgecolors="white", **colours
         )
+    _draw_transition(axes, rows)
     places = [row.alpha for row in rows], [row.ridge_k for row in rows]
     fitted = [row.fitted_separation for row in rows]
     axes.scatter(*places, c=fitted, s=90, marker="o", edgecolors=INK, linewidths=0.8, **colours)
@@ -153,11 +163,20 @@ def plot(rows: Sequence[Row]) -> Figure:
     set_ticks(axes.yaxis, sorted({row.ridge_k for row in rows}))
     figure.colorbar(drawn, ax=axes, label="0: copies … 2: opposite keys")
     marks = {"theory": ("s", 11), f"L-BFGS, $D = {DIM}$": ("o", 6)}
+    line = Line2D([], [], color=INK, ls="--", label="collapsed heads separate below")
     handles = [
         Line2D(
             [], [], marker=marker, markersize=size, color=INK, fillstyle="none", ls="", label=name
         )
         for name, (marker, size) in marks.items()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    figure.legend(handles=[*handles, line], loc="outside lower center", ncols=3)
     return figure
+
+
+def _draw_transition(axes: Axes, rows: Sequence[Row]) -> None:
+    """Where differences between collapsed heads neither grow nor shrink, between the places of the grid."""
+    alphas, ridges = (sorted({getattr(row, name) for row in rows}) for name in ("alpha", "ridge_k"))
+    growth = {(row.ridge_k, row.alpha): row.growth for row in rows}
+    logs = [[np.log(growth[ridge, alpha]) for alpha in alphas] for ridge in ridges]
+    axes.contour(alphas, ridges, logs, levels=[0.0], colors=[INK], linestyles="--", linewidths=1.2)
