@@ -3,7 +3,7 @@
 With `a = σ(ω_χ)` held fixed and `w = 1 + V_v|a|²`, the pulls `f_v = a (y − a·ω_z)/w` are linear in the label and the
 value fields, and `f_k = −∂/∂χ (y − a·ω_z)²/(2w)` is quadratic in them. Their means given the scores are known. The
 deviations from these means have mean zero and follow those of the true pulls: regression on them removes most of the
-noise that labels and value fields bring, of which the sums over many tokens have the most.
+noise of labels and value fields, which is largest for sums over many tokens.
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ _ROUNDING = 1e-24  # a variance, relative to the largest, of a control that is z
 
 
 class ValueLaw(NamedTuple):
-    """What the label and the value fields of some samples have in common: `m_v`, `q_v` and `E[y²]`."""
+    """Parameters of the distribution of the label and the value fields: `m_v`, `q_v` and `E[y²]`."""
 
     m: Any
     q: Any
@@ -33,9 +33,9 @@ class ValueLaw(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The pulls with scores held at the cavity, and means given the scores.
+    """The responses `f` with the scores fixed at the cavity fields, and means given the scores.
 
-    Those of `f_k`, and of the terms of `m̂_v`, `q̂_v`, `V̂_v` and the training error.
+    The means are those of `f_k` and of the terms of `m̂_v`, `q̂_v`, `V̂_v` and the training error.
     """
 
     pulls: Fitted
@@ -51,7 +51,7 @@ def hold(
     responses: Response,
     laws: ValueLaw,
 ) -> Held:
-    """For samples along the second axis of `samples`; unknowns are along the first, and that of the others."""
+    """The controls of samples along the second axis of `samples`; the first axis is that of the unknowns."""
 
     def one(sample: Sample, here: Array, response: Response, law: ValueLaw) -> Held:
         def sums(chi: Array) -> tuple[Array, Array]:
@@ -102,7 +102,7 @@ class Moments(NamedTuple):
 
     @property
     def coefficients(self) -> Float[np.ndarray, "*batch c k"]:
-        """Of the regression of terms on controls, both as deviations from their means; zero where points are few."""
+        """Regression coefficients of terms on controls, both centred; zero with few points."""
         mean = self.controls[..., None]
         covariance = self.squares - mean * mean.swapaxes(-1, -2)
         shared = self.products - mean * self.terms[..., None, :]
@@ -131,5 +131,5 @@ class Moments(NamedTuple):
     def controlled(
         self, coefficients: Float[np.ndarray, "*batch c k"]
     ) -> Float[np.ndarray, "*batch k"]:
-        """The terms less what the controls explain."""
+        """The terms minus their regression on the controls."""
         return self.terms - (self.controls[..., None, :] @ coefficients)[..., 0, :]

@@ -107,7 +107,7 @@ class Problem(Averages):
     def of(
         cls, task: AbstractTask, attention: AbstractAttention, log2_points: int, seed: int
     ) -> "Problem":
-        """With random points, if the equations cover the task and the attention has a minimum."""
+        """Draw the points, after checking that the equations cover the task and that the attention has a minimum."""
         attention = learner(attention)
         task = learnable(task, attention)
         log2_points, seed = whole("log2_points", log2_points, 1, 24), check_seed(seed)
@@ -118,18 +118,18 @@ class Problem(Averages):
     def with_free_bias(
         cls, task: AbstractTask, attention: AbstractAttention, points: Any
     ) -> "Problem":
-        """With the bias among the unknowns, where it is learned."""
+        """The problem with a learned bias among the unknowns."""
         if not learns_bias(attention):
             return cls(task, attention, points)
         first = np.atleast_1d(np.array(attention.bias, float))
         return cls(task, attention.with_bias(np.zeros_like(attention.bias)), points, first)
 
     def on_part(self, randomisations: int) -> "Problem":
-        """The same on the first few randomisations."""
+        """The problem restricted to the first few randomisations."""
         return self._replace(points=self.points[:randomisations])
 
     def first_points(self, halvings: int) -> "Problem":
-        """The same on the first points of each randomisation, a net of their own, halved so often."""
+        """The problem on the first points of each randomisation; their number is halved `times` times."""
 
         def cut(points: Any) -> Any:
             count = max(len(points.label) >> max(halvings, 0), 1)
@@ -139,7 +139,7 @@ class Problem(Averages):
 
     @property
     def sample_count(self) -> int:
-        """Points of a randomisation."""
+        """Number of points of a randomisation."""
         return sum(len(each.label) for each in self.points[0])
 
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
@@ -194,7 +194,7 @@ class Problem(Averages):
     def solve(self, alpha: float, ridge: Ridge, all_points: "Problem") -> ERMAsymptotics:
         """The fixed point of lowest objective, with the others as rivals.
 
-        All are located on these points and moved to `all_points`, which may change their order or merge two of them.
+        All are found on these points and moved to `all_points`, which can change their order or merge two of them.
         """
         found = distinct(self.find_all(alpha, ridge))
         if all_points.sample_count > self.sample_count:
@@ -213,7 +213,7 @@ class Problem(Averages):
     def report(self, found: FixedPointSolution) -> ERMAsymptotics:
         """The values at a fixed point, their errors, and how far replica symmetry can be trusted.
 
-        The latter and the derivatives of the map belong to the points of this problem, where it was found first.
+        Stability and derivatives of the map are computed with the points of this problem, on which it was found first.
         """
         alpha, rough = found.alpha, found.rough or found
         growth, unresolved = stability(self, rough.x, rough.displacements, alpha)
@@ -294,7 +294,7 @@ class Problem(Averages):
         return Estimate(value, error, ErrorKind.STANDARD), slope
 
     def _engines(self, x: np.ndarray, longest: float, biases: np.ndarray) -> list[Any]:
-        """One for the risk, and of several heads or features a rougher one, whose difference is the error."""
+        """An engine for the risk, and for several heads or features a coarser one, whose difference is the error."""
         task: Any = self.task
         if not is_multiple(task, self.attention) or not has_exact_heads(task, self.attention):
             scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
@@ -338,7 +338,7 @@ class Problem(Averages):
         return step.jacobian + update, jumps
 
     def searched(self, found: FixedPointSolution, x: np.ndarray) -> np.ndarray:
-        """Where the map leads from other unknowns nearby, every sample searched anew."""
+        """The map at other unknowns nearby, with every sample minimised anew."""
         return map_step(self, x, found.alpha, found.ridge, found.displacements)[1].target
 
 

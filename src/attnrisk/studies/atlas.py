@@ -1,4 +1,4 @@
-"""The atlas: least risks over `(ν, L)` as interpolants, with learning curves, thresholds and flows.
+"""The atlas: lowest risks over `(ν, L)` as interpolants, with learning curves, thresholds and flows.
 
 Everything is computed through ordinary questions, so that any backend serves and a store resumes; a surface, a setting
 or a flow whose answers are not all there is left out of the file.
@@ -51,7 +51,7 @@ Answers = Mapping[str, Any]  # by the address of the question
 
 @dataclass(frozen=True)
 class Surface:
-    """The least risk of an attention, or one of the two reference lines, over a grid."""
+    """The lowest risk of an attention, or one of the two reference lines, over a grid."""
 
     task: str
     attention: str
@@ -60,15 +60,15 @@ class Surface:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What tells it from others."""
+        """The task, attention and bias that identify the surface."""
         return {"task": self.task, "attention": self.attention, "bias": self.bias}
 
     def questions(self) -> list[AbstractQuestion]:
-        """At all nodes, then at the points held out."""
+        """Questions at all nodes, then at the held-out points."""
         return [self._question(nu, length) for nu, length in self.grid.points]
 
     def _question(self, nu: float, length: int) -> AbstractQuestion:
-        """The one place where the bias of an attention is chosen."""
+        """The question at one point, with the bias of the surface."""
         name, at = self.attention, (self.task, nu, str(length))
         if self.task == FLIPPED:
             return FlippedMinimum(nu, length, name)
@@ -80,7 +80,7 @@ class Surface:
 
 
 class Plan(NamedTuple):
-    """What an atlas holds."""
+    """The contents of an atlas."""
 
     surfaces: tuple[Surface, ...]
     learning: tuple[tuple[str, float, str], ...]
@@ -105,7 +105,7 @@ class Plan(NamedTuple):
         return [FlowPaths(*setting, name) for setting, name in product(self.flows, self.flowing)]
 
     def questions(self) -> list[AbstractQuestion]:
-        """Everything: first what takes a minute each, then surface by surface, so that a part of them is complete."""
+        """All questions: slow ones first, then surface by surface, so that an interrupted run has complete surfaces."""
         return [
             *(each for setting in self.learning for each in self.curves(setting)),
             *self.paths(),
@@ -137,7 +137,7 @@ _FLIPPED = {
 
 
 def surfaces_of(task: str, name: str) -> list[Surface]:
-    """Those of an attention on a task: none without an exact method, or one formula `φ/Σφ`, or `h`, at all lengths."""
+    """Surfaces of an attention on a task; none without an exact method or a formula for all lengths."""
     attention = get_attention(name)
     exact = is_exact(TASKS[task](1.0, 3), attention)
     if not exact or attention.knows_length or name == "softpick":
@@ -180,7 +180,7 @@ def collect(
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """The answers by address, those that the backend gives, and what failed, each in a line."""
+    """The answers by address, and a line for each failure."""
     answers, failures = {}, []
     for row in execute(plan.questions(), backend, store, progress, retry=True):
         if row.failed:
@@ -227,7 +227,7 @@ def make(answers: Answers, plan: Plan = FULL) -> Record:
 
 
 def missing(atlas: Record, plan: Plan = FULL) -> list[str]:
-    """What an atlas lacks of the plan: a line for each task and bias, and for each setting of learning and flow."""
+    """Missing parts of an atlas: a line for each task and bias, and for each setting of learning and flow."""
     learning = [(each, name) for each in atlas["learning"] for name in each["curves"]]
     held = {(_range(each, each["nu"][0]), each["attention"]) for each in atlas["surfaces"]}
     held |= {(_setting("learning", **at), name) for at, name in learning}
@@ -255,7 +255,7 @@ def _setting(kind: str, task: str, nu: Any, length: Any, **others: Any) -> str:
 
 
 def describe(attention: AbstractAttention, formula: str) -> Record:
-    """What draws the weights of an attention: `log φ`, or the weight itself, at the tabulated scores."""
+    """Data for drawing the weights of an attention: `log φ`, or the weight itself, at the tabulated scores."""
     function: Any = attention.log_phi if attention.family == "kernel" else attention.weight  # type: ignore[attr-defined]
     values = np.asarray(function(jnp.asarray(_SCORES)), float).tolist()
     return {
@@ -318,7 +318,7 @@ def _learning(answers: Answers, plan: Plan, setting: tuple[str, float, str]) -> 
 
 
 def _point(found: Record, name: str, alpha: float) -> list[Any]:
-    """`[α, risk, error, converged, note]`; no risk where there is none, and in the note what is to be said of it."""
+    """`[α, risk, error, converged, note]`; the risk is `None` if there is none, and the note gives the reason."""
     risk, error = found[name], found[f"{name}_error"]
     known, converged = math.isfinite(risk), is_converged(found["result"])
     notes = ["" if converged else found["result"], found.get("warning") or ""]

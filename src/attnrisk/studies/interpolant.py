@@ -1,4 +1,4 @@
-"""Interpolants of a least risk over `(ν, L)`, with an error measured at points that are not nodes.
+"""Interpolants of a lowest risk over `(ν, L)`, with an error measured at points that are not nodes.
 
 The logit of the risk, `log(E/(1 − E))`, is interpolated: for a long sequence the risk falls from 1 to 0 in a narrow
 range about `ν = 2 log L`, while its logit goes smoothly from `log L` to a line in `ν`.
@@ -40,7 +40,7 @@ class Grid(NamedTuple):
 
     @property
     def nodes(self) -> list[tuple[float, int]]:
-        """Row by row, one for each signal."""
+        """The nodes, row by row, one row for each signal."""
         return list(product(self.nu, self.length))
 
     @property
@@ -95,11 +95,11 @@ def _unit_nodes(count: int) -> list[float]:
 def compress(
     labels: Mapping[str, str], grid: Grid, found: Sequence[Record | None], results: list[str]
 ) -> Record | None:
-    """The interpolant of these answers; its error, in the logit, is measured at the points held out.
+    """The interpolant of these answers; its error, in the logit, is measured at the held-out points.
 
     `None` while an answer is missing at a node, or at all but a few of the points held out, and where the error is too
-    large. What the searches say is
-    kept as the index of each sentence in `results`, which grows by those that are new. Of the two kinds of
+    large. The results of the searches are
+    stored as indices into `results`, to which new ones are appended. Of the two kinds of
     interpolant the one of smaller error is kept.
     """
     nodes, others = found[: len(grid.nodes)], found[len(grid.nodes) :]
@@ -137,7 +137,7 @@ def _logit_error(found: Record) -> float:
 
 
 def _table(values: Sequence[Any], shape: tuple[int, int]) -> list[list[Any]]:
-    """Of the nodes, which come first."""
+    """The values at the nodes, which come first."""
     return np.reshape(values[: shape[0] * shape[1]], shape).tolist()
 
 
@@ -164,7 +164,7 @@ def logit_at(piece: Mapping[str, Any], nu: float, length: float) -> float:
 
 
 def risk_at(piece: Mapping[str, Any], nu: float, length: float) -> tuple[float, float]:
-    """The risk that the atlas gives, and its stated error."""
+    """The risk from the atlas, and its stated error."""
     risk = 1.0 / (1.0 + math.exp(-logit_at(piece, nu, length)))
     return risk, risk * (1.0 - risk) * piece["error"]
 
@@ -181,5 +181,5 @@ def _barycentric(nodes: np.ndarray, place: float) -> np.ndarray:
 
 
 def _hats(nodes: np.ndarray, place: float) -> np.ndarray:
-    """Of the two nodes around a place, by its distance to each."""
+    """Linear interpolation weights of the two nodes around a point."""
     return np.array([np.interp(place, nodes, one) for one in np.eye(nodes.size)])
