@@ -52,7 +52,7 @@ def is_multiple(task: AbstractTask, attention: AbstractAttention) -> bool:
 
 
 def check_noise(task: Any) -> Any:
-    """The task, if its labels depend on the tokens."""
+    """The task, if its label noise does not exceed the limit."""
     if task.noise > LOUDEST:
         raise refuse("noise", f"{task.noise:g}", f"at most {LOUDEST:g} where v is learned")
     return task

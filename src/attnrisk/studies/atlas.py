@@ -32,12 +32,12 @@ from .atlas_questions import (
 )
 from .execute import Backend, Progress, execute
 from .fingerprint import fingerprint, versions
-from .interpolant import Grid, compress, grid, significant
+from .interpolant import RATIO, ROOT, SHIFTED_ROOT, Grid, compress, grid, significant
 from .question import AbstractQuestion, Record, is_converged
 from .questions import Bayes, Floor, LearningCurve, Optimal, Population, Thresholds
 from .store import Store
 
-LAYOUT = 2  # of the file; the page refuses another
+LAYOUT = 3  # of the file; the page refuses another
 BATCHES = (
     3  # batches of questions in one task of a worker: fewer compile less often, more end together
 )
@@ -116,23 +116,25 @@ class Plan(NamedTuple):
 
 # ν = 60 is beyond 4 log L for a million tokens. Coarser grids where a point takes a second or more.
 _FINE = {
-    "spiked": (grid("spiked", 20, 60.0, 12, 10**6, 40),),
-    "max": (grid("max", 18, 20.0, 10, 10**4, 24), grid("max", 1, math.inf, 12, 10**4, 14)),
+    "spiked": (grid(SHIFTED_ROOT, 20, 60.0, 12, 10**6, 40),),
+    "max": (grid(RATIO, 18, 20.0, 10, 10**4, 24), grid(RATIO, 1, math.inf, 12, 10**4, 14)),
 }
 _COARSE = {
-    "spiked": (grid("spiked", 15, 60.0, 9, 10**6, 20),),
-    "max": (grid("max", 12, 20.0, 7, 10**4, 12), grid("max", 1, math.inf, 8, 10**4, 6)),
+    "spiked": (grid(SHIFTED_ROOT, 15, 60.0, 9, 10**6, 20),),
+    "max": (grid(RATIO, 12, 20.0, 7, 10**4, 12), grid(RATIO, 1, math.inf, 8, 10**4, 6)),
 }
+# Without a bias the norm of k has no effect on a homogeneous attention: there is nothing to search.
+_HOMOGENEOUS = {"spiked": (grid(ROOT, 20, 60.0, 12, 10**6, 40),), "max": _FINE["max"]}
 # A free bias of these takes ten seconds a point on the max task.
-_ROUGH = (grid("max", 9, 20.0, 5, 10**4, 7), grid("max", 1, math.inf, 7, 10**4, 5))
+_ROUGH = (grid(RATIO, 9, 20.0, 5, 10**4, 7), grid(RATIO, 1, math.inf, 7, 10**4, 5))
 _SLOW = ("relu", "relu2", "taylor-2", "elementwise-relu")
 # Formulas give two of these. One point of one head or two takes ten seconds or more. The risk of one head has a kink at
 # the signal above which it attends at all, where this grid errs by up to 0.13 in the logit and 12 × 8 nodes by 0.06.
 _FLIPPED = {
-    BAYES: grid(FLIPPED, 14, 30.0, 9, 100, 14),
-    "Bayes-softmax": grid(FLIPPED, 14, 30.0, 9, 100, 14),
-    "softmax": grid(FLIPPED, 8, 30.0, 5, 100, 6),
-    "two heads": grid(FLIPPED, 8, 30.0, 5, 100, 6),
+    BAYES: grid(SHIFTED_ROOT, 14, 30.0, 9, 100, 14),
+    "Bayes-softmax": grid(SHIFTED_ROOT, 14, 30.0, 9, 100, 14),
+    "softmax": grid(SHIFTED_ROOT, 8, 30.0, 5, 100, 6),
+    "two heads": grid(SHIFTED_ROOT, 8, 30.0, 5, 100, 6),
 }
 
 
@@ -147,8 +149,9 @@ def surfaces_of(task: str, name: str) -> list[Surface]:
     listed = []
     for bias in (NONE,) if formula else (NONE, FREE):
         rough = task == "max" and bias == FREE and name in _SLOW
-        grids = _ROUGH if rough else (_FINE if quick else _COARSE)[task]
-        listed += [Surface(task, name, bias, each) for each in grids]
+        searched = bias == FREE or not attention.is_homogeneous
+        grids = _FINE if quick else _COARSE if searched else _HOMOGENEOUS
+        listed += [Surface(task, name, bias, each) for each in (_ROUGH if rough else grids[task])]
     return listed
 
 
@@ -350,7 +353,7 @@ def write(path: Path, atlas: Record) -> None:
 
 
 # For an attention of the user's, who waits: about a minute for a smooth kernel.
-USER_GRID = grid("spiked", 12, 60.0, 7, 10**6, 8)
+USER_GRID = grid(SHIFTED_ROOT, 12, 60.0, 7, 10**6, 8)
 
 
 def with_attention(
