@@ -1,4 +1,4 @@
-"""One way to refuse bad input: a `ValueError` naming the argument, what was given and what is allowed."""
+"""Argument checks: a `ValueError` names the argument, the value given and the values allowed."""
 
 import difflib
 import math
@@ -14,23 +14,23 @@ _LONGEST = 300  # characters of what was given that are repeated
 
 
 class Refusal(ValueError):
-    """Bad input, said in one line for the person who gave it.
+    """Invalid input, described in one line.
 
-    `parts` are the name of the argument, what was given and what is allowed, where there is one to blame.
+    `parts` are the name of the argument, the value given and the values allowed, if one argument is invalid.
     """
 
     parts: tuple[str, str, str] | None = None
 
 
 def is_traced(value: Any) -> bool:
-    """Whether `value` is inside a jax transformation, where its number cannot be looked at."""
+    """Whether `value` is a JAX tracer, whose number is not known."""
     from jax.core import Tracer  # a refusal can be caught without a second of import
 
     return isinstance(value, Tracer)
 
 
 def refuse_single_precision() -> Refusal:
-    """The exception to raise where the program has switched double precision off."""
+    """The exception to raise if double precision is disabled."""
     return Refusal(
         "jax_enable_x64 = False is not allowed: attnrisk computes in double precision; "
         'switch it on again with jax.config.update("jax_enable_x64", True)'
@@ -38,7 +38,7 @@ def refuse_single_precision() -> Refusal:
 
 
 def refuse(name: str, given: Any, allowed: str) -> Refusal:
-    """The exception to raise, in one line whatever was given."""
+    """The exception to raise, with a message of one line."""
     shown = " ".join(str(given).split())
     if len(shown) > _LONGEST:
         shown = f"{shown[:_LONGEST]}…"
@@ -48,7 +48,7 @@ def refuse(name: str, given: Any, allowed: str) -> Refusal:
 
 
 def shown(value: Any) -> str:
-    """What was given, as far as it can be written down."""
+    """A short text of the value given."""
     try:
         return repr(value)
     except ValueError:  # Python writes no whole number of more than 4300 digits
@@ -65,7 +65,7 @@ def real(
     below: float = math.inf,
     infinite: bool = False,
 ) -> Any:
-    """`value` as a float in `[minimum, maximum]` and `(above, below)`; traced values pass through unseen."""
+    """`value` as a float in `[minimum, maximum]` and `(above, below)`; traced values are not checked."""
     lowest = f"> {above:g}" if above > -math.inf else f"≥ {max(minimum, -LARGEST):g}"
     highest = f"< {below:g}" if below < math.inf else f"≤ {maximum:g}"
     allowed = f"a number {lowest} and {highest}" + (", or inf" if infinite else "")

@@ -1,4 +1,4 @@
-"""Compiled code, kept between runs: most of what a first answer takes is compilation.
+"""The persistent compilation cache: most of the time of a first call is compilation.
 
 JAX's persistent compilation cache, in the cache folder of the user. Entries are keyed by JAX by the program, its
 versions and its flags; the folder also by the processor, for which XLA compiles.
@@ -76,7 +76,7 @@ def _folder(given: str) -> Path:
 
 
 def _remove_unfinished(folder: Path) -> None:
-    """Remove what a killed process has left: entries without the time of their last use, which is written last."""
+    """Remove incomplete entries of a killed process: those without an access time, which is written last."""
     from filelock import FileLock, Timeout
 
     with suppress(Timeout), FileLock(folder / ".lockfile", timeout=_LOCK_SECONDS):

@@ -1,4 +1,4 @@
-"""What every answer is made of: estimates with their errors, the reason a computation stopped, and flat records."""
+"""Results: estimates with errors, the reason why a computation stopped, and flat records."""
 
 import math
 from enum import StrEnum
@@ -173,7 +173,7 @@ def record(answer: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it."""
+    """The value as plain JSON types."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if value is None or isinstance(value, str | bool | int):

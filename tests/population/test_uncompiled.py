@@ -35,6 +35,10 @@ CASES = {
         ar.MaxSLR(2.0, 3),
     ),
     "two lengths": (ar.ScalableSoftmax(), ar.SpikedSLR(5.0, ar.parse_lengths("2:0.5,18:0.5"))),
+    "two lengths, limit": (
+        ar.Elementwise(lambda x, length: jax.nn.silu(x * jnp.log(length)), analytic=True),
+        ar.SpikedSLR(5.0, ar.parse_lengths("2:0.5,18:0.5")),
+    ),
     "one length": (ar.SigmoidLogLength(free_bias=True), ar.SpikedSLR(5.0, 10)),
 }
 

@@ -26,8 +26,8 @@ from attnrisk.studies.interpolant import compress, grid, risk_at
 from attnrisk.tasks import FeatureSLR, MaxSLR, SpikedSLR, flipped
 
 LARGEST = 2_000_000  # bytes
-SMALL = grid("spiked", 9, 10.0, 6, 1000, 8)
-SMALLER = grid("spiked", 4, 4.0, 3, 20, 3)
+SMALL = grid("shifted root", 9, 10.0, 6, 1000, 8)
+SMALLER = grid("shifted root", 4, 4.0, 3, 20, 3)
 TINY = atlas.Plan(
     surfaces=tuple(
         Surface("spiked", *each, SMALLER)
@@ -93,10 +93,12 @@ def test_a_kink_shows_in_the_error():
 
 
 def test_where_a_polynomial_oscillates_lines_are_kept():
-    kink = interpolant.signal_place("spiked", SMALL.nu[4])
+    kink = interpolant.signal_place("shifted root", SMALL.nu[4])
 
     def bent(nu, length):
-        return 1.0 / (1.0 + math.exp(9.0 * max(0.0, interpolant.signal_place("spiked", nu) - kink)))
+        return 1.0 / (
+            1.0 + math.exp(9.0 * max(0.0, interpolant.signal_place("shifted root", nu) - kink))
+        )
 
     piece = compress(LABELS, SMALL, answers(bent, SMALL), [])
     assert piece["between"] == interpolant.LINEAR
@@ -273,7 +275,7 @@ def test_the_file_agrees_with_300_points_computed_anew(shipped):
 
 
 def test_an_attention_of_the_users_is_added(shipped, monkeypatch):
-    monkeypatch.setattr(atlas, "USER_GRID", grid("spiked", 3, 4.0, 3, 20, 3))
+    monkeypatch.setattr(atlas, "USER_GRID", grid("shifted root", 3, 4.0, 3, 20, 3))
     told = []
     mine = atlas.with_attention(shipped, Linear(), "linear", lambda *now: told.append(now))
     assert mine["attentions"]["your linear"]["of_user"]
@@ -284,7 +286,7 @@ def test_an_attention_of_the_users_is_added(shipped, monkeypatch):
 
 
 def test_an_attention_whose_risk_cannot_be_interpolated_is_refused(shipped, monkeypatch):
-    monkeypatch.setattr(atlas, "USER_GRID", grid("spiked", 3, 4.0, 3, 20, 3))
+    monkeypatch.setattr(atlas, "USER_GRID", grid("shifted root", 3, 4.0, 3, 20, 3))
     monkeypatch.setattr(atlas, "compress", lambda *given: None)
     with pytest.raises(ValueError, match=r"'mine:f'.* interpolated"):
         atlas.with_attention(shipped, Linear(), "mine:f")

@@ -356,10 +356,8 @@ def test_without_a_cause_on_the_three_tasks_the_worst_of_the_grid_is_explained()
     row = Row("max", 1.0, "3", ar.Estimate(0.62, 0.0), ar.Estimate(0.5, 0.0), ar.Result.CONVERGED)
     known = ar.Estimate(0.03, 0.0), NO_GAPS, (), row, 0.5, row
     said = paragraph(*known, at_worst=(causes.POSITIVITY, 0.11))
-    assert "It loses most on the max task (ν = 1, L = 3): 0.12." in said
-    assert (
-        "There with an exponential tail where they vanish, its weights would recover 0.11" in said
-    )
+    assert "The largest gap, 0.12, is on the max task (ν = 1, L = 3)." in said
+    assert "There, an exponential tail where the weights vanish recovers 0.11." in said
     place, found = Bayes("spiked", 5.0, "3"), ar.Elementwise(jnp.exp, features=(), analytic=True)
     gap = float(answer(found, [place])[place].gap)
     what, recovers = causes.best_change(found, place, gap, traits(found))
@@ -372,28 +370,31 @@ def test_the_paragraph_follows_the_counterfactuals():
         *(gap, gaps, [Counterfactual("bias", gaps, NO_GAPS)]),
         *(row(0.35, result=BECOMES), 0.5, row(0.5)),
     )
-    assert "It loses 0.06 on average over the grid." in said
-    assert "It lacks a bias: with a free bias, it would recover all of the 0.9" in said
+    assert "Its mean gap to the Bayes risk is 0.06." in said
+    assert "It lacks a bias: a free bias recovers the whole gap of 0.9 in a long sequence." in said
     assert "becomes softmax" in said
     assert "normalisation" not in said
     half = Counterfactual("normalisation", gaps, Gaps(0.05, 0.02, 0.3))
     rest = Counterfactual("growth", half.after, NO_GAPS)
-    assert "its risk with the best bias is 0.3500" in said
+    assert "its risk with the best bias is the Bayes risk, 0.3500, within its error." in said
     said = paragraph(gap, gaps, [half, rest], row(0.5), 0.45, row(0.5), biased=False)
-    assert "its risk is 0.5000, the best" in said
-    assert "would recover 0.6 of the 0.9 that it loses in a long haystack" in said
+    assert "its risk is 0.5000, the lowest of any element-wise attention is 0.4500" in said
+    assert "recovers 0.6 of the gap of 0.9 in a long sequence" in said
     assert "It also lacks growth" in said
-    assert "all of the 0.3 that are left" in said
-    assert "the best element-wise attention 0.4500" in said
+    assert "recovers the whole remaining gap of 0.3" in said
 
 
 @pytest.mark.parametrize(
     ("gap", "gaps", "said"),
     [
-        (0.0, NO_GAPS, "lacks nothing: its risk is that of Bayes"),
+        (0.0, NO_GAPS, "lacks nothing: its risk is the Bayes risk"),
         (0.002, Gaps(0.004, 0.001, 0.0), "lacks nothing that matters"),
-        (0.03, Gaps(0.004, 0.001, 0.0), "loses 0.03 on average"),
-        (0.03, Gaps(0.004, 0.001, 0.0), "most on the spiked task (ν = 5, L = 1000000): 0.15"),
+        (0.03, Gaps(0.004, 0.001, 0.0), "mean gap to the Bayes risk is 0.03"),
+        (
+            0.03,
+            Gaps(0.004, 0.001, 0.0),
+            "The largest gap, 0.15, is on the spiked task (ν = 5, L = 1000000)",
+        ),
     ],
 )
 def test_nothing_is_lacking_only_if_nothing_is_lost(gap, gaps, said):

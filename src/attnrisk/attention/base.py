@@ -1,4 +1,4 @@
-"""How an attention turns `L` scores into `L` weights, `f(X) = σ(χ)·z` (section 2 of docs/theory.md)."""
+"""Base classes of attentions, maps from `L` scores to `L` weights, `f(X) = σ(χ)·z` (section 2 of docs/theory.md)."""
 
 import inspect
 from abc import abstractmethod
@@ -93,7 +93,7 @@ class AbstractAttention(eqx.Module):
 
     @property
     def ignores_shifts(self) -> bool:
-        """Whether weights stay when one number is added to all scores, as those of softmax."""
+        """Whether the weights do not change when a constant is added to all scores, as for softmax."""
         return _same(self._weights(1.0), self._weights(1.0, _SHIFT))
 
     @property
@@ -108,12 +108,12 @@ class AbstractAttention(eqx.Module):
         return _same(plain, factor * shifted)
 
     def _weights(self, scale: float, shift: float = 0.0) -> np.ndarray:
-        """Of a few random sequences, whose scores are stretched and shifted."""
+        """Weights of a few random sequences with scaled and shifted scores."""
         scores = np.random.default_rng(0).standard_normal((16, self.keys, 3))
         return np.asarray(_attend(self, scale * scores + shift))
 
     def at_length(self, length: Any) -> tuple["AbstractAttention", Any]:
-        """The attention that this is among `length` tokens, and the factor by which scores are stretched before."""
+        """The attention for sequences of `length` tokens, and the factor by which scores are multiplied first."""
         return self, 1.0
 
     def given_norms(self, squares: Float[Array, " keys"]) -> "AbstractAttention":
@@ -126,7 +126,7 @@ class AbstractAttention(eqx.Module):
         return self
 
     def as_one_head(self) -> "AbstractAttention":
-        """The plain attention that a single head is (a free weight of it is a longer `v`), or the attention itself."""
+        """The plain attention equivalent to a single head (`v` absorbs a free weight), or the attention itself."""
         return self
 
     def as_copies(self) -> "AbstractAttention | None":
@@ -139,7 +139,7 @@ class AbstractAttention(eqx.Module):
         return self.one_head.name
 
     def key_biases(self, squares: Float[Array, " keys"]) -> Float[Any, " keys"]:
-        """What is added to the scores of each key, given the squared norms `Q_hh`."""
+        """The bias of each key, given the squared norms `Q_hh`."""
         return jnp.reshape(self.bias, (1,))
 
     def why_inaccurate(self) -> str:
@@ -162,7 +162,7 @@ class AbstractAttention(eqx.Module):
 
 
 class AbstractPerLength(AbstractAttention):
-    """Another attention of the catalogue at each length."""
+    """An attention whose formula depends on the length: at each length it is an ordinary attention."""
 
     knows_length: ClassVar[bool] = True
 
@@ -182,24 +182,24 @@ class AbstractSums(AbstractAttention):
 
     @property
     def has_sums(self) -> bool:
-        """If the formula does not contain the number of tokens."""
+        """Whether there is one sum for all lengths: the formula does not contain the number of tokens."""
         return not self.knows_length
 
     def log_scale(self, scores: Float[Array, " L"]) -> Any:
-        """The logarithm of the unit of the strengths of these scores."""
+        """The logarithm of a common factor of the strengths, so that they stay finite."""
         return jnp.zeros(())
 
     @abstractmethod
     def strengths(self, scores: Float[Array, "..."], log_scale: Any) -> tuple[Array, Array | None]:
-        """Of each score, what stands in the numerator, and what is counted in the sum; `None` without a sum."""
+        """The numerator of each score and its term in the sum; `None` without a sum."""
 
     def total(self, counted: Any, log_scale: Any) -> Any:
-        """What strengths are divided by, from the sum of what is counted."""
+        """The denominator, as a function of the sum."""
         return 1.0
 
 
 def count_tokens(scores: Float[Array, " L"], mask: Mask) -> Any:
-    """The number of tokens that there are, in the precision of the scores."""
+    """The number of unmasked tokens, in the precision of the scores."""
     return jnp.asarray(scores.shape[0] if mask is None else jnp.sum(mask), scores.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Element-wise attentions `h(χ_ℓ + bias)`: no token sees another, so every risk is made of one-token integrals."""
+"""Element-wise attentions `h(χ_ℓ + bias)`: tokens do not interact, so risks are products of one-token integrals."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -145,7 +145,7 @@ class Sigmoid(AbstractElementwise):
 
 
 class SigmoidLogLength(AbstractPerLength):
-    """`1/(1 + e^{-(bias - log L + χ)})`: the bias that Ramapuram et al. give the sigmoid (arXiv 2409.04431)."""
+    """`1/(1 + e^{-(bias - log L + χ)})`: a sigmoid with the bias of Ramapuram et al. (arXiv 2409.04431)."""
 
     name: ClassVar[str] = "sigmoid-logL"
     family: ClassVar[str] = "element-wise"

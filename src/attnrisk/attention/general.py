@@ -1,4 +1,4 @@
-"""Attentions without structure: any map from `L` scores to `L` weights, integrated over random points."""
+"""General attentions: any map from `L` scores to `L` weights, integrated over Sobol points."""
 
 import inspect
 from abc import abstractmethod
@@ -18,7 +18,7 @@ _ABSENT = -1e30
 
 
 class AbstractGeneral(AbstractAttention):
-    """An attention without structure: any map from the scores of a sequence to its weights."""
+    """A general attention: any map from the scores of a sequence to its weights."""
 
     family: ClassVar[str] = "general"
 
@@ -76,7 +76,7 @@ def _present(scores: Float[Array, " L"], mask: Mask) -> Float[Array, " L"]:
 
 
 class ClippedSoftmax(AbstractGeneral):
-    """Softmax stretched to `[low, high]` and cut to `[0, 1]`, so that small weights vanish (Bondarenko et al. 2023,
+    """Softmax scaled to `[low, high]` and clipped to `[0, 1]`, so that small weights vanish (Bondarenko et al. 2023,
     arXiv 2306.12929, whose values for BERT these are)."""
 
     name: ClassVar[str] = "clipped-softmax"
@@ -90,10 +90,10 @@ class ClippedSoftmax(AbstractGeneral):
 
 
 class Cosine(AbstractGeneral):
-    """Softmax of scores of unit size, times `log2(L² - L)`, as queries and keys of unit norm have them, with the
-    temperature that Henry et al. start from (2020, arXiv 2010.04245).
+    """Softmax of scores normalised to unit size, times `log2(L² - L)`, as for queries and keys of unit norm, with the
+    initial temperature of Henry et al. (2020, arXiv 2010.04245).
 
-    All tokens have nearly the same norm here, so that the norm that is lost is that of `k`: weights do not depend on
+    In this model all tokens have nearly the same norm, so normalising removes the norm of `k`: weights do not depend on
     the scale of the scores.
     """
 

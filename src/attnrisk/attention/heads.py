@@ -198,7 +198,7 @@ class BayesSoftmax(AbstractHeads):
 
 
 def _per_head(name: str, values: Any, count: int) -> Any:
-    """A number for each head, of an array of them or of one number for all."""
+    """One number per head, from an array or from a single number."""
     allowed = f"a number, or one for each of {count} heads"
     if is_traced(values):
         return jnp.broadcast_to(values, (count,))

@@ -43,7 +43,7 @@ class AbstractKernel(AbstractSums):
         """`log φ`, element-wise, of score plus bias; `-inf` where `φ` vanishes."""
 
     def share(self, argument: Float[Array, "..."]) -> Any:
-        """The part of `φ` that stands in the numerator; all of it stands in the sum."""
+        """The fraction of `φ` in the numerator; the denominator has all of it."""
         return 1.0
 
     def log_scale(self, scores: Float[Array, " L"]) -> Any:
@@ -62,7 +62,7 @@ class AbstractKernel(AbstractSums):
 
     @property
     def vanishes(self) -> bool:
-        """Whether `φ` is zero somewhere, as ReLU is."""
+        """Whether `φ` is zero somewhere, as for ReLU."""
         return _vanishes(self.with_bias(0.0))
 
     @property
@@ -292,7 +292,7 @@ class Taylor2(AbstractKernel):
 class Softpick(AbstractKernel):
     """`max(e^χ - 1, 0) / Σ|e^χ - 1|`, the rectified softmax of Zuhri et al. (arXiv 2504.20966), without its `ε`.
 
-    Tokens of negative score get no weight and stay in the sum, so that weights may vanish together.
+    Tokens with a negative score have weight 0 but count in the denominator, so all weights can vanish.
     """
 
     name: ClassVar[str] = "softpick"
@@ -307,9 +307,9 @@ class Softpick(AbstractKernel):
 
 
 class ScalableSoftmax(AbstractPerLength):
-    """Softmax of `χ log L`, which stays as sharp among many tokens (SSMax, Nakanishi 2025, arXiv 2501.19399).
+    """Softmax of `χ log L`, which stays sharp in long sequences (SSMax, Nakanishi 2025, arXiv 2501.19399).
 
-    The scalar that they learn is absorbed by the length of `k`. At a fixed length it is softmax with another `k`.
+    Their learned scalar is absorbed by the norm of `k`. At a fixed length it is softmax with another `k`.
     """
 
     name: ClassVar[str] = "ssmax"

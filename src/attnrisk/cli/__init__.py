@@ -1,4 +1,4 @@
-"""The command line: what is heavy is imported by the command that needs it."""
+"""The command line; large packages are imported only by the commands that need them."""
 
 import atexit
 import gc
@@ -11,7 +11,7 @@ _COLLECTED = 100_000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit; without arguments it is that of the process."""
+    """Run one command and exit; by default with the arguments of the process."""
     if arguments is None:
         gc.set_threshold(_COLLECTED)
         atexit.register(_leave)  # the first to be registered is the last to be called
@@ -33,7 +33,7 @@ _status = [1]  # exit code, that of an exception if none is set
 
 
 def _leave() -> None:
-    """End without the interpreter's own clean-up, which takes a third of a second after JAX was imported."""
+    """Exit without the interpreter's clean-up, which takes a third of a second once JAX is imported."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()

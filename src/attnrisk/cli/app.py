@@ -1,4 +1,4 @@
-"""The application, and the one place where an error becomes a line."""
+"""The application, and the conversion of exceptions to one-line error messages."""
 
 import io
 import os
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    """One line on standard error, where that can be written."""
+    """Print one line on standard error, if possible."""
     try:
         sentence, shown, code_lines = message.partition("\nimport ")  # how to write an attention
         print(

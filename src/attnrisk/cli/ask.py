@@ -92,7 +92,7 @@ def population(args: Any) -> render.Shown:
 
 
 def _check_bias(attentions: Sequence[AbstractAttention]) -> None:
-    """Refuse to tune a bias where overlaps are given; that of erf and sigmoid is 0 there."""
+    """Refuse a free bias if overlaps are given; the bias of erf and sigmoid is then 0."""
     from .._check import refuse
 
     if any(each.free_bias and not type(each)().free_bias for each in attentions):
@@ -105,7 +105,7 @@ def _one_head_fields(least: Minimum) -> dict[str, Any]:
 
 
 def heads_fields(least: HeadsMinimum) -> dict[str, Any]:
-    """Overlaps are matrices, of a single head too."""
+    """JSON fields of several heads or features, with overlaps as matrices."""
     names = "head_weights", "biases"
     picked = render.picked(least, "risk", "attained", "result", *names, risk_error="error")
     overlaps = {"M": least.overlaps.M.tolist(), "Q": least.overlaps.Q.tolist()}
@@ -118,7 +118,7 @@ def heads_fields(least: HeadsMinimum) -> dict[str, Any]:
 
 
 def _key_words(keys: Any) -> str:
-    """Each key along the features."""
+    """The components of each key along the features."""
     return "; ".join(", ".join(f"{number:z.4f}" for number in key) for key in keys)
 
 
@@ -167,7 +167,7 @@ def _heads_table(
 
 
 def _bias(attention: AbstractAttention) -> float | None:
-    """The bias of one head that was tuned or given."""
+    """The bias of one head, if it is free or not 0."""
     import numpy as np
 
     bias = np.asarray(attention.bias).item()
@@ -175,7 +175,7 @@ def _bias(attention: AbstractAttention) -> float | None:
 
 
 def _gap(risk: Estimate, bayes: Estimate) -> Estimate:
-    """Where one of the two risks comes from random points, so does the error."""
+    """The gap; its error is a standard error if one of the two risks has one."""
     from .._results import ErrorKind
 
     random = ErrorKind.STANDARD in (risk.kind, bayes.kind)
@@ -210,7 +210,7 @@ def _risk_table(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: b
     }
 
     def shown(least: Minimum, number: float | None, *limits: Result) -> str:
-        """The number, or an arrow where it grows without bound."""
+        """The number, or an arrow if it diverges."""
         if number is None:
             return ""
         if least.result in limits:

@@ -1,4 +1,4 @@
-"""What all commands have in common: their options are read, they show progress, and their answer is printed."""
+"""Common parts of all commands: reading options, showing progress, printing the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JUDGE, REPRODUCE, EXPLORE = "Evaluate and compare", "Figures and sweeps", "Inter
 
 
 class _Help:
-    """Without this the help shows types that mean nothing to a user: --help <bool>, NAME <str>."""
+    """Help without Python types, such as `--help <bool>` and `NAME <str>`."""
 
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)  # type: ignore[misc]
@@ -92,7 +92,7 @@ def command(
 
 
 def _as_given(error: Refusal, options: tuple[Options, ...]) -> Refusal:
-    """The refusal with the option that it speaks of as it is typed: `--ridge-k` for `ridge_k`."""
+    """The refusal with the name of the option as it is typed: `--ridge-k` for `ridge_k`."""
     if error.parts is None:
         return error
     name, given, allowed = error.parts

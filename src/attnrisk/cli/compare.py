@@ -1,4 +1,4 @@
-"""`attnrisk compare` and `attnrisk needs`: attentions side by side, with infinite data and with finite."""
+"""`attnrisk compare` and `attnrisk needs`: comparison of attentions with infinite and with finite data."""
 
 from __future__ import annotations
 
@@ -58,15 +58,19 @@ def _picture(word: str) -> Path:
         metavar="LAW",
     ),
     options.whole("heads", "Number of heads of each attention.", 1, 100, "1"),
-    options.option("length", "Tokens, several lengths.", "10,1000,100000", "L,L,...", _lengths),
-    options.option("signal", "ν grows with the length: a factor and logL.", "4logL", read=_signal),
-    options.number("nu", "Instead: the same ν ≥ 0 at every length.", None, minimum=0.0),
+    options.option(
+        "length", "Numbers of tokens, separated by commas.", "10,1000,100000", "L,L,...", _lengths
+    ),
+    options.option(
+        "signal", "Signal strength ν as a multiple of log L, such as 4logL.", "4logL", read=_signal
+    ),
+    options.number("nu", "Instead of --signal: the same ν ≥ 0 at every length.", None, minimum=0.0),
     options.option(
         "out", "Draw a picture, and write it to this file.", None, "FILE.svg|png|pdf", _picture
     ),
 )
 def compare(args: Any) -> render.Shown:
-    """Attentions side by side at several lengths, each as it is and with a free bias.
+    """Lowest risks of several attentions at several lengths, with their own bias and with a free bias.
 
     Example: attnrisk compare softmax softplus relu --length 10,1000,100000 --signal 4logL
     """
@@ -104,8 +108,8 @@ def compare(args: Any) -> render.Shown:
             f"{each.plain.nu:.4g}",
             name,
             render.with_error(each.plain.risk, sheets.DIGITS) + _mark(each.plain),
-            render.significant(each.plain.gap, sheets.DIGITS),
-            render.significant(each.biased.gap, sheets.DIGITS) + _mark(each.biased),
+            sheets.gap_cell(each.plain),
+            sheets.gap_cell(each.biased) + _mark(each.biased),
         )
         for name, each in rows
     ]
@@ -116,7 +120,7 @@ def compare(args: Any) -> render.Shown:
     ):
         notes += sheets.limit_notes(column, those)
     columns = "L", "ν", "attention", "risk", "gap to Bayes", "gap, free bias"
-    title = f"Least risk with infinite data, {args.task} task"
+    title = f"Lowest risk with infinite data, {args.task} task"
     if args.features is not None:
         title += f", {args.features} in units of ν"
     if args.heads > 1:
@@ -132,7 +136,7 @@ def compare(args: Any) -> render.Shown:
 
 
 def _mark(row: Any) -> str:
-    """A star at a limit, and an exclamation mark where no minimum was found."""
+    """A star for a limit, and an exclamation mark if the search did not converge."""
     return " *" * (not row.attained) + " !" * (not row.result.converged)
 
 
@@ -141,7 +145,7 @@ def _mark(row: Any) -> str:
     "how much data is needed",
     options.argument("name", "A name that `attnrisk attentions` lists.", "NAME"),
     options.number("risk", "The test risk to reach.", None, above=0.0),
-    options.option("attention", "Or: the attention to overtake.", None, "NAME"),
+    options.option("attention", "Instead of --risk: the attention to overtake.", None, "NAME"),
     options.task(spread=False, features=True),
     options.whole("heads", "Number of heads, up to three; several take hours.", 1, 3, "1"),
 )
@@ -164,7 +168,7 @@ def needs(args: Any) -> render.Shown:
     found = needed_data(args.task, student(args.name), args.risk, other)
     goal = f"below {args.attention}" if other is not None else f"to a risk of {args.risk:g}"
     alpha = None if found.alpha is None else render.with_error(found.alpha, 3)
-    limit = "its risk less that of the other" if other is not None else "its risk less the goal"
+    limit = "its risk minus that of the other" if other is not None else "its risk minus the target"
     rows = {
         "α": alpha or "—",
         "answer": found.reason,

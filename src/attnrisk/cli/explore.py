@@ -78,7 +78,7 @@ def _with_attention(atlas: dict[str, Any], word: str, progress: render.Report) -
 def atlas(args: Any) -> render.Shown:
     """Compute the data that `explore` shows: about two CPU hours; it resumes if interrupted.
 
-    What is not complete is left out of the file. Example: attnrisk atlas --out atlas.json --store answers.sqlite
+    Incomplete parts are left out of the file. Example: attnrisk atlas --out atlas.json --store answers.sqlite
     """
     from .._check import refuse
     from ..studies import atlas as atlases

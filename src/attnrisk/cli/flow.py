@@ -115,7 +115,7 @@ def flow(args: Any) -> render.Shown:
 
 
 def times_to(end: float) -> list[float]:
-    """The start, then as many times a decade up to the end."""
+    """Time 0, then logarithmically spaced times up to the end."""
     first = min(_FIRST, end / 10)
     steps = math.ceil(_PER_DECADE * math.log10(end / first))
     return [0.0, *(end * 10 ** (-step / _PER_DECADE) for step in range(steps, -1, -1))]
@@ -148,7 +148,7 @@ def _starts(args: Any) -> Overlaps:
 
 
 def _runs(flow: Flow, biased: bool) -> list[tuple[Result, list[Moment]]]:
-    """Of each run why it stopped, and its path up to there."""
+    """For each run the reason why it stopped, and its path."""
     import jax
 
     from .._results import Result

@@ -110,7 +110,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _online(args: Any, start: Overlaps, times: Sequence[float]) -> Path:
-    """Biases and weights of heads stay as they are."""
+    """Paths of online SGD; biases and head weights are not trained."""
     import numpy as np
 
     from ..flow import online_sgd
@@ -123,7 +123,7 @@ def _online(args: Any, start: Overlaps, times: Sequence[float]) -> Path:
 
 
 def _flowed(args: Any, start: Overlaps, times: Sequence[float]) -> Path:
-    """Up to where the flow stopped: from there on it stays."""
+    """The path up to the time at which the flow stopped."""
     import jax
     import numpy as np
 

@@ -18,7 +18,7 @@ _said = ["Interrupted"]  # what is printed last; the innermost context decides
 
 
 def end_now() -> NoReturn:
-    """Leave at once: the interpreter's own way out waits for threads that compile, or crashes in them."""
+    """Exit at once: the interpreter's own exit waits for threads that compile, or crashes in them."""
     if "multiprocessing" in sys.modules:
         for child in sys.modules["multiprocessing"].active_children():
             child.kill()
@@ -98,6 +98,6 @@ def _handler(handler: Callable[[int, Any], Any], said: str) -> Iterator[None]:
 
 
 def _is_heard() -> bool:
-    """Whether SIGINT is handled, and can be: not in a background job of a shell, nor in another thread."""
+    """Whether SIGINT can be handled: not in a background job of a shell, nor in another thread."""
     ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)
     return not ignored and threading.current_thread() is threading.main_thread()

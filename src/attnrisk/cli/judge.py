@@ -54,7 +54,7 @@ _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operat
 
 
 def _condition(word: str) -> _Condition:
-    """`gap>0.01`: a name, a comparison and a number, and nothing that is evaluated."""
+    """Parse `gap>0.01`: a name, a comparison and a number; nothing is evaluated as code."""
     found = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", word)
     allowed = f"like gap>0.01, with a name among {', '.join(_FAILURES)}, then > or < or >= or <=, then a number"
     if found is None or found[1] not in _FAILURES:
@@ -100,7 +100,7 @@ def _condition(word: str) -> _Condition:
     options.out("Draw a picture, and write it into this folder.", None, folder=True),
 )
 def judge(args: Any) -> render.Shown:
-    """A verdict on your own attention: its gap to Bayes, what it learns, and what it lacks.
+    """Evaluate your own attention: its gap to the Bayes risk, what it lacks, and how it learns.
 
     Example: attnrisk judge my_module:my_attention --out build/verdict
     """
@@ -179,9 +179,9 @@ _NUMPY_WARNINGS = "overflow|underflow|invalid value|divide by zero|All-NaN|Casti
 
 @contextmanager
 def user_code() -> Iterator[None]:
-    """For calls of a user's function: what it prints goes to standard error, and its warnings are ignored.
+    """For calls of a user's function: its output goes to standard error, and its warnings are ignored.
 
-    Those of this package are shown, such as that of a large error, but for NumPy's about a user's numbers.
+    Warnings of this package are shown, such as that of a large error, except NumPy's floating-point warnings.
     """
     with redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -191,7 +191,7 @@ def user_code() -> Iterator[None]:
 
 
 def load_function(argument: str, word: str) -> Any:
-    """The object that `module:name` stands for, modules of the current folder included, or a name of the catalogue."""
+    """Load `module:name`, from the current folder or an installed module, or return a name of the catalogue."""
     import importlib
 
     from .._check import one_of
@@ -263,7 +263,7 @@ def _fields(verdict: Verdict, files: list[str]) -> dict[str, Any]:
 
 
 def _cause_fields(each: Any) -> dict[str, Any]:
-    """A change, what it recovers and where, and the gaps that it leaves."""
+    """JSON fields of a counterfactual: the change, what it recovers and where, and the remaining gaps."""
     return {
         "what": each.what,
         "recovers": each.recovers,
@@ -281,7 +281,7 @@ def _standing_fields(standing: Standing | Verdict) -> dict[str, Any]:
 
 
 def rows_fields(rows: Sequence[Row], biased: Sequence[Row]) -> list[dict[str, Any]]:
-    """Of each task, the least risk as the attention is, and with a free bias where that was asked."""
+    """JSON fields of each task: the lowest risk, also with a free bias if that was computed."""
     if not biased:
         return [_row_fields(row) | {"risk_with_bias": None, "gap_with_bias": None} for row in rows]
     return [

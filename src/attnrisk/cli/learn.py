@@ -16,7 +16,7 @@ _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
 
 
 def can_be_learned(attention: AbstractAttention) -> bool:
-    """Whether its empirical risk has a minimum."""
+    """Whether the empirical risk of the attention has a minimum."""
     from .._check import Refusal
     from ..learning.scope import learner
 

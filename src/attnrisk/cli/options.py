@@ -25,7 +25,7 @@ REQUIRED = Parameter.empty
 
 
 class Options(NamedTuple):
-    """What a command takes by this name: parameters on the command line, and how their words are read."""
+    """An argument of a command: its parameters on the command line, and the function that reads them."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -47,7 +47,7 @@ def option(
     kind: Any = str,
     **more: Any,
 ) -> Options:
-    """A word with a name; left out, and without a default, it is `None`. Shells complete known words."""
+    """An option with a value; `None` if it is left out and has no default. Shells complete known values."""
     shown = default not in (None, REQUIRED, False)
     if "|" in metavar:
         more["autocompletion"] = _completion(lambda: metavar.split("|"))
@@ -75,7 +75,7 @@ def argument(
     read: Callable[[Any], Any] = str,
     kind: Any = str,
 ) -> Options:
-    """A word without a name, or several."""
+    """A positional argument, or several."""
     declared = typer.Argument(metavar=metavar, help=help, show_default=False)
     return _declared(name, default, kind, declared, read)._replace(is_named=False)
 
@@ -89,7 +89,7 @@ def _declared(
 
 
 def flag(name: str, help: str) -> Options:
-    """An option that is there or not."""
+    """An option without a value."""
     return option(name, help, False, "", bool, bool)
 
 
@@ -112,17 +112,17 @@ def whole(name: str, help: str, least: int, most: int, default: Any = REQUIRED) 
 
 
 def choice(name: str, help: str, words: Sequence[str], default: str | None) -> Options:
-    """One of these words."""
+    """An option with one of these values."""
     return option(name, help, default, "|".join(words), lambda word: one_of(name, word, words))
 
 
 def _group(name: str, members: Sequence[Options], read: Callable[..., Any]) -> Options:
-    """Several options that stand for one object."""
+    """Several options that define one object."""
     return Options(name, tuple(one.parameters[0] for one in members), read)
 
 
 def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool = False) -> Options:
-    """The retrieval task, with `features` one of the words of `--task`."""
+    """The options of the task; with `features`, `--task features` is allowed."""
     which = "spiked: the relevant token is shifted along k*. max: it has the largest component along k*."
     lengths = "Number of tokens: 10 (fixed), 1-3 (uniform) or 1:0.25,8:0.75 (probabilities)."
     deviation = "Standard deviation γ > 0 of the relevant token, spiked only; 1 by default."
@@ -200,7 +200,7 @@ _BIAS = option(
 def attentions(
     suited: Callable[[AbstractAttention], bool] = lambda attention: True,
 ) -> Options:
-    """Several attentions, each once, in the order given; `all` stands for those that are suited."""
+    """Several distinct attentions in the order given; `all` means all suitable ones."""
     meaning = "Names listed by `attnrisk attentions` (repeat the option, or a,b), or all."
 
     def read(attention: list[str], bias: str) -> list[AbstractAttention]:
@@ -217,7 +217,7 @@ def attentions(
 
 
 def heads(suited: Callable[[AbstractAttention], bool] = lambda attention: True) -> Options:
-    """Several attentions, each with a number of heads; `all` stands for those that are suited."""
+    """Several attentions, each with a number of heads; `all` means all suitable ones."""
     listed = attentions(suited)
     count = whole("heads", "Number of heads of each attention.", 1, 100, "1")
 
@@ -283,7 +283,7 @@ def _read_size(alpha: str, dim: str) -> tuple[int, int]:
 
 
 def ridge(default: str | None) -> Options:
-    """The ridge penalties on `k` and `v`, `None` where they may be left out, and on a free bias."""
+    """The ridge penalties on `k` and `v` (`None` if they may be left out) and on a free bias."""
     unless = "" if default else "; 1 by default"
     both = [
         number(f"ridge_{of}", f"Ridge penalty on {of}, r_{of} > 0{unless}.", default, above=0.0)
@@ -299,18 +299,18 @@ def ridge(default: str | None) -> Options:
 
 
 def seed(what: str) -> Options:
-    """The seed of what is random."""
+    """The random seed."""
     return whole("seed", f"Seed (an integer) of {what}.", 0, LARGEST_SEED, "0")
 
 
 def out(help: str, default: str | None, folder: bool = False) -> Options:
-    """A file or folder to write; that it can be written is found out before the work."""
+    """A file or folder to write, checked before the computation."""
     read = writable_folder if folder else writable_file
     return option("out", help, default, "FOLDER" if folder else "FILE", read)
 
 
 def writable_file(given: str) -> Path:
-    """The path of a file that is not there, or a regular one, in a folder that can be written."""
+    """The path of a new or regular file in a writable folder."""
     path = Path(given)
     try:
         taken = path.exists() and not path.is_file()
@@ -325,7 +325,7 @@ def writable_file(given: str) -> Path:
 
 
 def writable_folder(given: str, name: str = "out", folder: Path | None = None) -> Path:
-    """The path of a folder, made if missing, in which a file can be made; `name` is that of the option."""
+    """The path of a writable folder, created if missing; `name` is that of the option."""
     from tempfile import TemporaryFile
 
     path = folder or Path(given)

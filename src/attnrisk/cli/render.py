@@ -1,4 +1,4 @@
-"""How answers look: records as JSON for scripts, panels and tables for people."""
+"""Output: JSON for scripts, panels and tables for people."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GROUPS = dict.fromkeys(_OVERLAPS, "overlaps") | dict.fromkeys(("V_k", "V_v"), "
 
 
 class Shown(NamedTuple):
-    """An answer in its two forms, the exit code, and what to say on standard error."""
+    """A result as JSON fields and as text, the exit code, and messages for standard error."""
 
     fields: Mapping[str, Any] = {}
     parts: Sequence[Any] = ()  # each a renderable, or a pair of a wide and a narrow one
@@ -44,17 +44,17 @@ class Shown(NamedTuple):
     always_json: bool = False
 
     def interrupted(self, note: str = "Interrupted") -> Shown:
-        """What there was when Ctrl-C came."""
+        """The partial result after Ctrl-C."""
         return self._replace(code=INTERRUPTED, note=note)
 
 
 def fields_of(answer: Any, *more: str, **renamed: str) -> dict[str, Any]:
-    """The record of an answer as JSON fields, with more of its attributes, some under other names."""
+    """The record of a result as JSON fields, with more of its attributes, some under other names."""
     return picked(answer, *answer.recorded, *more, **renamed)
 
 
 def picked(answer: Any, *names: str, **renamed: str) -> dict[str, Any]:
-    """The record that these attributes make, as JSON fields."""
+    """These attributes of a result as JSON fields."""
     from .._results import record
 
     values = {name: getattr(answer, name) for name in names}
@@ -100,7 +100,7 @@ def task_fields(task: Any) -> dict[str, Any]:
 
 
 def task_words(task: Any) -> str:
-    """`spiked task, ν = 5, L = 10`, and what else is not as usual."""
+    """`spiked task, ν = 5, L = 10`, and other values that are not the default."""
     signal = str(task.shift_law) if task.name == "features" else f"ν = {task.nu:g}"
     words = f"{task.name} task, {signal}, L = {task.length}"
     if task.noise:
@@ -111,13 +111,13 @@ def task_words(task: Any) -> str:
 
 
 def with_error(estimate: Estimate, most: int = DIGITS) -> str:
-    """`0.457643565998 ± 7e-15`, with at most so many digits."""
+    """`0.457643565998 ± 7e-15`, with at most this number of digits."""
     error = float(estimate.error)
     return significant(estimate, most) + (f" ± {error:.1g}" if error else "")
 
 
 def significant(estimate: Estimate, most: int = DIGITS) -> str:
-    """The digits of the value that its error leaves, and 0 where it leaves none."""
+    """The significant digits of the value given its error; 0 if there are none."""
     value, error = float(estimate.value), float(estimate.error)
     if not (error > 0 and math.isfinite(value) and math.isfinite(error)):
         return f"{value:.{most}g}"
@@ -146,7 +146,7 @@ def heads_words(attention: AbstractAttention) -> str:
 
 
 def head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) -> dict[str, Any]:
-    """With several heads or features: overlaps as matrices, of a single head too, and what belongs to each head."""
+    """JSON fields of several heads or features: overlaps as matrices, head weights and biases."""
     import numpy as np
 
     if attention.family != "heads" and not task.has_random_shift:
@@ -167,12 +167,12 @@ def optional(value: float | None, form: str) -> str | None:
 
 
 def short_result(result: Result) -> str:
-    """For a table, below which `result_notes` says more."""
+    """The result in a table; `result_notes` gives the reasons below it."""
     return "converged" if result.converged else "!"
 
 
 def result_notes(results: Sequence[Result]) -> list[str]:
-    """What a table says below of those that did not converge."""
+    """Notes below a table on the rows that did not converge."""
     failed = [result for result in results if not result.converged]
     return [
         f"! {result_words(result)} ({failed.count(result)} of {len(results)})"
@@ -207,7 +207,7 @@ def _valid(value: Any) -> Any:
 
 
 def print_rich(what: RenderableType, narrow: RenderableType | None = None) -> None:
-    """A table or panel on standard output, or the `narrow` one where it does not fit."""
+    """Print a table or panel, or the `narrow` one if it does not fit."""
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
@@ -216,7 +216,7 @@ def print_rich(what: RenderableType, narrow: RenderableType | None = None) -> No
 
 
 def facts(title: str, rows: Mapping[str, str | None]) -> RenderableType:
-    """A small panel of names and values, without those that have none."""
+    """A small panel of names and values; names without a value are left out."""
     from rich.panel import Panel
     from rich.table import Table
 
@@ -258,7 +258,7 @@ def table(
 
 @contextmanager
 def working(what: str) -> Iterator[Report]:
-    """Show `what` and the time it takes on standard error, to someone who waits at a terminal."""
+    """Show `what` and the elapsed time on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda label, done, total: None
         return

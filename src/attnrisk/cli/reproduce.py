@@ -166,7 +166,7 @@ def sweep(args: Any) -> render.Shown:
 
 
 def _with_rate(report: render.Report, check: Callable[[], None]) -> render.Report:
-    """Also the rate, for someone at a terminal."""
+    """Progress with the rate, on a terminal."""
     begun, first = time.perf_counter(), []
 
     def told(failures: str, done: int, total: int) -> None:

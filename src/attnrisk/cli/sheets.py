@@ -1,4 +1,4 @@
-"""The verdict as sheets: tables and sentences, printed on a terminal, as Markdown or as LaTeX."""
+"""The verdict as tables and sentences, for a terminal, as Markdown or as LaTeX."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from ..studies.judge import Point, Row, Verdict
 
 DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
+_BELOW = 4.0  # errors by which a sampled risk may lie below the Bayes risk; more would be a wrong number, and is shown
 _SURVIVAL = {
-    "exponential": "With its best bias the needle is found by an exponential tail.",
-    "threshold": "With its best bias the needle is found by a threshold.",
-    "neither": "With its best bias the needle is lost: it has neither an exponential tail nor a threshold.",
+    "exponential": "With its best bias it finds the relevant token by an exponential tail.",
+    "threshold": "With its best bias it finds the relevant token by a threshold.",
+    "neither": "Even with its best bias it does not find the relevant token: it has neither an exponential tail nor a "
+    "threshold.",
 }
-_TABLES = {"fixed": "ten tokens", "lengths": "lengths that vary", "haystack": "a long haystack"}
+_TABLES = {"fixed": "ten tokens", "lengths": "random length", "haystack": "long sequence"}
 _TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "→": r"$\to$", "≥": r"$\ge$"}
 _GREEK = {"χ": r"$\chi$", "φ": r"$\varphi$", "ν": r"$\nu$", "α": r"$\alpha$", "Σ": r"$\sum$"}
 
@@ -38,14 +40,14 @@ Part = Sheet | str
 
 
 def as_rich(parts: Sequence[Part]) -> list[RenderableType]:
-    """For a terminal."""
+    """The parts as text for a terminal."""
     from rich.text import Text
 
     return [render.table(*part) if isinstance(part, Sheet) else Text(f"{part}\n") for part in parts]
 
 
 def as_markdown(parts: Sequence[Part]) -> str:
-    """For a page or an issue."""
+    """The parts as Markdown."""
     blocks = []
     for part in parts:
         if isinstance(part, str):
@@ -59,7 +61,7 @@ def as_markdown(parts: Sequence[Part]) -> str:
 
 
 def as_latex(parts: Sequence[Part]) -> str:
-    """For a paper: tables are `tabular`, with the rules of the package booktabs."""
+    """The parts as LaTeX: tables are `tabular`, with the rules of the package booktabs."""
     blocks = []
     for part in parts:
         if isinstance(part, str):
@@ -79,29 +81,27 @@ def _tex(words: str) -> str:
 
 
 def exact_parts(verdict: Verdict) -> list[Part]:
-    """What comes from quadrature: the first part of an answer."""
-    gap = f"Mean gap to Bayes over these tasks: {render.with_error(verdict.gap, DIGITS)}"
+    """The tables of risks, which are printed first."""
+    gap = f"Mean gap to the Bayes risk over these tasks: {render.with_error(verdict.gap, DIGITS)}"
     if verdict.gap_with_bias is not None:
         gap += f"; with a free bias {render.with_error(verdict.gap_with_bias, DIGITS)}"
     parts: list[Part] = [
         f"{verdict.name}: {verdict.traits.words}",
-        rows_sheet("Least risk with infinite data", verdict.rows, verdict.biased_rows),
+        rows_sheet("Lowest risk with infinite data", verdict.rows, verdict.biased_rows),
         f"{gap}.",
-        rows_sheet(
-            "Longer and longer haystacks, ν = 4 log L", verdict.haystacks, verdict.biased_haystacks
-        ),
+        rows_sheet("Long sequences, ν = 4 log L", verdict.haystacks, verdict.biased_haystacks),
         f"Over these lengths the gap {_changes(verdict.growth)}. {_SURVIVAL.get(verdict.survival, '')}",
-        rows_sheet("Ten tokens, always or on average", (verdict.fixed, verdict.varied)),
-        f"When lengths vary, the gap {_changes(verdict.cost_of_lengths)}.",
+        rows_sheet("Fixed length and random length, mean 10", (verdict.fixed, verdict.varied)),
+        f"With random lengths, the gap {_changes(verdict.cost_of_lengths)}.",
     ]
     if verdict.causes.tried:
         rows = [
             [each.what, *(f"{gap:.4f}" for gap in each.after), _recovered(each)]
             for each in verdict.causes.tried
         ]
-        before = ["as it is", *(f"{gap:.4f}" for gap in verdict.gaps), ""]
-        columns = ["with other", *_TABLES.values(), "recovers"]
-        parts.append(Sheet("Gap to Bayes if one thing were different", columns, [before, *rows]))
+        before = ["none", *(f"{gap:.4f}" for gap in verdict.gaps), ""]
+        columns = ["change", *_TABLES.values(), "recovers"]
+        parts.append(Sheet("Gap to the Bayes risk after one change", columns, [before, *rows]))
     return parts
 
 
@@ -112,7 +112,7 @@ def _recovered(each: Any) -> str:
 
 
 def later_parts(verdict: Verdict) -> list[Part]:
-    """What takes longer, and the words."""
+    """Learning curves, gradient flow, notes and the verdict in words."""
     parts: list[Part] = []
     if verdict.curves:
         parts.append(_curves_sheet(verdict.curves))
@@ -130,7 +130,7 @@ def _changes(change: Estimate) -> str:
 
 
 def rows_sheet(title: str, rows: Sequence[Row], biased: Sequence[Row] = ()) -> Sheet:
-    """Least risks, with that of Bayes; one note says which of them are limits."""
+    """Lowest risks beside the Bayes risk; one note lists those that are limits."""
     cells = [
         [
             row.task,
@@ -138,15 +138,21 @@ def rows_sheet(title: str, rows: Sequence[Row], biased: Sequence[Row] = ()) -> S
             row.length,
             render.with_error(row.risk, DIGITS) + " *" * (not row.attained),
             render.significant(row.bayes, DIGITS),
-            render.significant(row.gap, DIGITS),
+            gap_cell(row),
         ]
         for row in rows
     ]
     for cell, row in zip(cells, biased, strict=False):
-        cell.append(render.significant(row.gap, DIGITS) + " *" * (not row.attained))
+        cell.append(gap_cell(row) + " *" * (not row.attained))
     columns = ["task", "ν", "L", "risk", "Bayes", "gap", *["gap, free bias"] * bool(biased)]
     notes = limit_notes("risk", rows) + limit_notes("gap, free bias", biased)
     return Sheet(title, columns, cells, notes)
+
+
+def gap_cell(row: Row) -> str:
+    """The gap, and 0 where the error of a sampled risk makes it negative."""
+    sampled_below = -_BELOW * float(row.gap.error) < float(row.gap) < 0
+    return "0" if sampled_below else render.significant(row.gap, DIGITS)
 
 
 def limit_notes(column: str, rows: Sequence[Row]) -> list[str]:
@@ -161,7 +167,7 @@ def _curves_sheet(points: Sequence[Point]) -> Sheet:
     from ..studies.judge.tasks import WORKBENCH
 
     def cell(point: Point) -> str:
-        """The risk, with a sign where it is not to be trusted; nothing where there is none."""
+        """The risk, marked where it did not converge or is approximate; a dash where there is none."""
         if not math.isfinite(float(point.risk)):
             return "! —"
         mark = "" if point.converged else "! "
@@ -169,7 +175,7 @@ def _curves_sheet(points: Sequence[Point]) -> Sheet:
 
     alphas = sorted({point.alpha for point in points})
     task = f"{WORKBENCH.task} task, ν = {WORKBENCH.nu:g}, L = {WORKBENCH.length}"
-    title = f"Test risk after learning from N = αD sequences, ridges tuned, {task}"
+    title = f"Test risk after training on N = αD sequences with the best ridge penalties, {task}"
     found = {(point.attention, point.alpha): point for point in points}
     rows = [
         [name, *(cell(found[name, alpha]) for alpha in alphas)]
@@ -190,7 +196,7 @@ def _curves_sheet(points: Sequence[Point]) -> Sheet:
 
 
 def _without_share(warning: str) -> str:
-    """The reason alone, the same for all points that have it."""
+    """The reason without the percentage, so that it is the same for all points."""
     reason = warning.removesuffix(": the values are approximate")
     share, _, rest = reason.partition("% of the samples ")
     return f"samples {rest}" if rest and share.isdigit() else reason
@@ -198,7 +204,7 @@ def _without_share(warning: str) -> str:
 
 def _flow_words(flow: Any) -> str:
     runs = len(flow.risks)
-    words = f"Gradient flow from small random starts finds the least risk in {flow.matched} of {runs} runs"
+    words = f"Gradient flow from small random initialisations reaches the lowest risk in {flow.matched} of {runs} runs"
     if flow.mismatched:
         words += f"; {flow.mismatched} converged elsewhere, at a risk of {max(flow.risks):.4g}"
     if flow.unfinished:

@@ -186,7 +186,7 @@ def _data_fields(data: AbstractDataset, seed: int) -> dict[str, Any]:
 def _watching(
     report: render.Report, check: Callable[[], None], what: str, tolerance: float
 ) -> Callable[[int, float], None]:
-    """Progress in tenths of a decade, of what has to become small, from its largest value to the tolerance."""
+    """Progress of a residual from its largest value to the tolerance, in tenths of a decade."""
     largest = tolerance
 
     def watch(step: int, size: float) -> None:

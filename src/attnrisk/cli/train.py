@@ -23,7 +23,7 @@ _OWN = "by default that of the task"
 
 
 def _read_attention(word: str) -> Any:
-    """A name of the catalogue or of a recurrence, or what `module:function` stands for, as an attention."""
+    """The attention or recurrence of this name, or the function `module:function` as an attention."""
     from ..attention import AbstractAttention, General
     from ..studies.judge.checks import check_masked
     from ..studies.judge.family import recognise

@@ -208,7 +208,7 @@ def follow(
     fineness: float = 1.0,
 ) -> Paths:
     """Runs from each of the starts, until the gradient has a norm below `tolerance`, keys leave the domain, or the
-    last of the times; `accuracy` is the relative error of a step, `fineness` that of the plans."""
+    last of the times; `accuracy` is the relative error of a step, `fineness` that of the quadrature."""
     check_overlaps(problem.task, problem.attention, starts, "start", batch=1)
     if not problem.is_exact:
         check_continuous(problem.attention, int(problem.task.length.longest))

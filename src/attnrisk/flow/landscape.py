@@ -1,4 +1,4 @@
-"""Where gradient flow comes to rest: minima and saddles, and how often each is found (sections 5 and 10)."""
+"""Stationary points of gradient flow, minima and saddles, and how often each is reached (sections 5 and 10)."""
 
 from dataclasses import replace
 from functools import partial
@@ -208,9 +208,9 @@ def _is_same(risk: Estimate, best: Estimate, tolerance: float) -> Any:
 
 
 def _limit(squares: np.ndarray, risks: Estimate) -> Estimate | None:
-    """The risk at the end of a path along which `k` grows: a polynomial in `1/|k|²` through a few of its points.
+    """The limit of the risk along a path on which `k` diverges, by a polynomial in `1/|k|²` through a few points.
 
-    None where the points do not determine it better than the last risk does: `k` need not grow without bound.
+    `None` if the points do not determine it better than the last risk does: `k` need not diverge.
     """
     picked = {int(np.argmin(np.abs(squares - squares.max() * part**2))) for part in _OUTWARD}
     points = np.array(sorted(picked, key=lambda at: -squares[at]))
@@ -241,7 +241,7 @@ class Basins(eqx.Module):
 
 
 def share_of(count: int, runs: int) -> Estimate:
-    """A share with its standard error; next to none or all, that of one run."""
+    """A fraction with its standard error; near 0 and 1, that of one run."""
     share = count / runs
     error = float(np.sqrt(max(share * (1 - share), 1 / runs) / runs))
     return Estimate(share, error, ErrorKind.STANDARD)

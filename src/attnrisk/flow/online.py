@@ -194,7 +194,7 @@ def _check(task: Any, attention: Any, start: Any) -> _Problem:
 def _draw(
     problem: _Problem, seed: int, log2_points: int = _LOG2_POINTS
 ) -> Float[np.ndarray, "r n d"]:
-    """Label noise, then a needle sequence: the teacher's fields of each token and what student vectors have beyond."""
+    """Label noise, the teacher fields of each token, and the student fields outside the span of the teacher."""
     task = problem.task
     fields = task.features + problem.attention.keys + 2
     dimension = 2 + task.shift_uniforms + fields * int(task.length.longest)
@@ -307,6 +307,6 @@ def _follow(
 
 
 def _symmetric(Q: Any) -> np.ndarray:
-    """Of `Q` the lower triangle is read."""
+    """`Q` from its lower triangle."""
     lower = np.tril(np.asarray(Q, float))
     return lower + np.tril(lower, -1).T

@@ -1,4 +1,4 @@
-"""The state of a gradient flow, student vectors and free biases as one row of numbers, and its risk.
+"""The state of a gradient flow (student vectors and free biases as one array) and its risk.
 
 Overlaps that move with a gradient flow of `P` vectors in `R^D` are those of `P` vectors in `T + P` coordinates, since
 the gradient stays in the span of teacher and student (section 10).
@@ -44,7 +44,7 @@ SMOOTHING = 0.02
 
 
 class Extent(NamedTuple):
-    """Norms of keys, of each the largest over the keys: the whole `length`, the `noise` outside the teacher's key
+    """Largest norms over the keys: the whole `length`, the `noise` outside the teacher's key
     directions, and the `overlap` with them."""
 
     length: Any
@@ -64,7 +64,7 @@ class Problem(eqx.Module):
         return is_exact(self.task, self.attention)
 
     def pack(self, overlaps: Overlaps, spare: int = 0) -> Float[np.ndarray, "s n"]:
-        """A state for each of the overlaps, with `spare` coordinates outside the span of teacher and student."""
+        """States with these overlaps, with `spare` coordinates outside the span of teacher and student."""
         vectors = np.pad(_vectors(as_arrays(overlaps)), ((0, 0), (0, 0), (0, spare)))
         bias, free = np.ravel(self.attention.bias), int(self.attention.free_bias)
         return np.concatenate(
@@ -87,24 +87,24 @@ class Problem(eqx.Module):
 
     @property
     def longest(self) -> float:
-        """The length of keys up to which risks can be integrated."""
+        """The largest norm of the keys for which the risk can be integrated."""
         return min(2 * SHARPEST, steepest(self.task, self.attention, aligned=False))
 
     def extent(self, states: Float[np.ndarray, "*batch n"]) -> Extent:
-        """How far the keys of states reach."""
+        """The norms of the keys of states."""
         keys, features = self.unpack(states)[0][..., :-1, :], self.task.features
         parts = keys, keys[..., features:], keys[..., :features]
         return Extent(*(np.linalg.norm(part, axis=-1).max(-1) for part in parts))
 
     def is_inside(self, states: Float[np.ndarray, "s n"]) -> np.ndarray:
-        """Whether the risk of a state can be integrated, and that of a step from it."""
+        """Whether the risk can be integrated at a state and after a step from it."""
         return np.asarray(self.extent(states).length < _MARGIN * self.longest)
 
     def limits(self, states: Float[np.ndarray, "s n"]) -> list[Extent]:
-        """Of each state, the limits of the cheapest plan that serves it.
+        """For each state, the largest norms of the cheapest plan that is accurate there.
 
-        They begin with a length that will do if the student becomes as sharp as the teacher. Plans with tables
-        depend on the rest too: while keys follow the teacher's they leave little noise, else their overlap is small.
+        The first plan reaches the norm at which the student is as sharp as the teacher. Plans with tables
+        also depend on noise and overlap: keys along the teacher's have little noise, other keys a small overlap.
         """
         elementwise, longest = not self.attention.compares_tokens, self.longest
         is_tabulated = steepest(self.task, self.attention, aligned=False) < math.inf
@@ -125,7 +125,7 @@ class Problem(eqx.Module):
         return found
 
     def plan(self, limits: Extent, fineness: float = 1.0, seed: int = 1) -> AbstractEngine:
-        """A plan for gradients: where random points are used, one randomisation, of other points than risks have."""
+        """A plan for gradients; with Sobol points, one randomisation with other points than those of the risks."""
         if self.is_exact:
             return light_plan(self.task, self.attention, *limits, fineness)
         several = self.attention.keys > 1 or self.task.features > 1
@@ -140,16 +140,16 @@ class Problem(eqx.Module):
         )
 
     def risks(self, state: Float[Array, " n"], engine: AbstractEngine, noise: float = 0.0) -> Any:
-        """The risk of one state, for each randomisation; each vector has so much noise in addition."""
+        """The risk of one state for each randomisation; `noise` is added to each vector."""
         student = self.attention.with_bias(self.unpack(state)[1])
         at = self.overlaps(state)
         noisy = Overlaps(at.M, at.Q + noise**2 * jnp.eye(len(at.Q)))
         return jnp.atleast_1d(engine.risk(self.task, student, noisy))
 
     def risk(self, state: Float[Array, " n"], engine: AbstractEngine) -> Float[Array, ""]:
-        """The risk that a flow follows; from random points their average, with a little noise in each vector.
+        """The risk that a flow follows; with Sobol points their average, with a little noise added to each vector.
 
-        That average depends on a root of `Q` or `Q − M Mᵀ`, not smooth where they are singular, as at minima.
+        That average contains a root of `Q` or `Q − M Mᵀ`, which is not smooth where they are singular, as at minima.
         """
         return jnp.mean(self.risks(state, engine, 0.0 if self.is_exact else SMOOTHING))
 
@@ -187,7 +187,7 @@ _vectors = eqx.filter_jit(jax.vmap(vectors_of))
 
 
 class Quantities(NamedTuple):
-    """What is evaluated at states: a function of state, problem and plan, and the shapes of what it returns."""
+    """Quantities to evaluate at states: a function of state, problem and plan, and the shapes of its outputs."""
 
     at: Callable[[Array, Problem, AbstractEngine], tuple[Array, ...]]
     shapes: Callable[[Problem, int], tuple[tuple[int, ...], ...]]
@@ -218,7 +218,7 @@ RISKS = Quantities(_risks, lambda problem, n: ((1 if problem.is_exact else RANDO
 def evaluator(
     problem: Problem, quantities: Quantities, plan: Callable[[Extent], AbstractEngine]
 ) -> Callable[..., list[np.ndarray]]:
-    """A function from states to these quantities, each state with the cheapest plan that serves it."""
+    """A function from states to these quantities; each state uses the cheapest plan that is accurate there."""
     arrays = cache(lambda limits: as_arrays((problem, plan(limits))))
 
     def evaluate(
@@ -245,7 +245,7 @@ def evaluator(
 def _evaluate_batch(
     quantities: Quantities, shapes: Any, states: Array, count: Any, known: Any
 ) -> Any:
-    """On a CPU in a loop over as many states as there are: memory is that of one."""
+    """Evaluate a batch; on a CPU in a loop, with the memory of one state."""
     if jax.default_backend() != "cpu":
         return jax.vmap(lambda state: quantities.at(state, *known))(states)
 

@@ -1,4 +1,4 @@
-"""The answer to empirical risk minimisation at `N = αD` samples, with errors (section 6)."""
+"""Results of empirical risk minimisation at `N = αD` samples, with errors (section 6)."""
 
 from functools import partial
 from typing import Any, ClassVar
@@ -154,7 +154,7 @@ class ERMAsymptotics(eqx.Module):
 
 
 def _entry(matrix: Estimate, at: int) -> Estimate:
-    """A number of one head, on the diagonal."""
+    """A diagonal entry, for one head."""
     return Estimate(matrix.value[at, at], matrix.error[at, at], matrix.kind)
 
 

@@ -3,7 +3,7 @@
 With `a = σ(ω_χ)` held fixed and `w = 1 + V_v|a|²`, the pulls `f_v = a (y − a·ω_z)/w` are linear in the label and the
 value fields, and `f_k = −∂/∂χ (y − a·ω_z)²/(2w)` is quadratic in them. Their means given the scores are known. The
 deviations from these means have mean zero and follow those of the true pulls: regression on them removes most of the
-noise that labels and value fields bring, of which the sums over many tokens have the most.
+noise of labels and value fields, which is largest for sums over many tokens.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ _ROUNDING = 1e-14
 
 
 class ValueLaw(NamedTuple):
-    """What the label and the value fields of some samples have in common: `m_v`, `q_v` and `E[y²]`."""
+    """Parameters of the distribution of the label and the value fields: `m_v`, `q_v` and `E[y²]`."""
 
     m: Any
     q: Any
@@ -34,9 +34,9 @@ class ValueLaw(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The pulls with scores held at the cavity, and means given the scores.
+    """The responses `f` with the scores fixed at the cavity fields, and means given the scores.
 
-    Those of `f_k`, and of the terms of `m̂_v`, `q̂_v`, `V̂_v` and the training error.
+    The means are those of `f_k` and of the terms of `m̂_v`, `q̂_v`, `V̂_v` and the training error.
     """
 
     pulls: Fitted
@@ -51,7 +51,7 @@ def hold(
     response: Response,
     law: ValueLaw,
 ) -> Held:
-    """Of one sample, with the token of its location."""
+    """The controls of one sample, given its location."""
 
     def weigh(chi: Array) -> tuple[Array, ...]:
         weights = attention.attend(chi)
@@ -92,7 +92,7 @@ class Moments(NamedTuple):
 
     @property
     def coefficients(self) -> Float[np.ndarray, "*batch c k"]:
-        """Of the regression of terms on controls, both as deviations from their means; zero where points are few."""
+        """Regression coefficients of terms on controls, both centred; zero with few points."""
         mean = self.controls[..., None]
         covariance = self.squares - mean * mean.swapaxes(-1, -2)
         shared = self.products - mean * self.terms[..., None, :]
@@ -121,5 +121,5 @@ class Moments(NamedTuple):
     def controlled(
         self, coefficients: Float[np.ndarray, "*batch c k"]
     ) -> Float[np.ndarray, "*batch k"]:
-        """The terms less what the controls explain."""
+        """The terms minus their regression on the controls."""
         return self.terms - (self.controls[..., None, :] @ coefficients)[..., 0, :]

@@ -9,9 +9,9 @@ and for `v`, with `c = 1/(1+Δ²)`, `t = (ω_ε − m c y)/(q − m² c)`,
     m̂_v = α c E[f_ε (y − m t)] ,   V̂_v = −α E[t f_ε] − α E[Σ_{ℓ≠ε} ω f]/q .
 
 A bias that is learned moves all fields `ω` of its key alike; it is stationary where `r_b b = α E[Σ_ℓ g_ℓ]`. Where the
-relevant token has a spread `γ`, its fields are `γ` times those of a Gaussian token, and its pull counts `γ` times.
+relevant token has a spread `γ`, its fields are `γ` times those of a Gaussian token, and so is its response.
 
-Only what is done for each sample is compiled; means and small matrices are NumPy's.
+Only the computations per sample are compiled; means and small matrices use NumPy.
 """
 
 import math
@@ -86,7 +86,7 @@ class Averages(NamedTuple):
 
     @property
     def sample_count(self) -> int:
-        """Points of a randomisation."""
+        """Number of points of a randomisation."""
         return sum(len(each.label) for each in self.points[0])
 
     @property
@@ -108,9 +108,9 @@ class Averages(NamedTuple):
 def terms(
     task: AbstractTask, unknowns: Unknowns, seen: CavitySamples, fitted: Fitted
 ) -> Float[np.ndarray, "m n k"]:
-    """What each point adds to the means, over its locations, for any pulls `f = (χ−ω)/V` of the samples.
+    """The contribution of each point to the means, for given responses `f = (χ−ω)/V` of the samples.
 
-    Of the keys `g tᵀ`, `g gᵀ`, `g ωᵀ` and `g`, summed over tokens; of `v` the terms of `m̂`, `q̂`, `V̂`; and the loss.
+    For the keys `g tᵀ`, `g gᵀ`, `g ωᵀ`, `g`, summed over tokens; for `v` the terms of `m̂`, `q̂`, `V̂`; and the loss.
     """
     m, q = (each[:, 0] for each in unknowns.values[:2])
     variance, spread = seen.sample.variance, float(task.spread)
@@ -144,7 +144,7 @@ def terms(
 
 
 def hats(unknowns: Unknowns, means: Float[np.ndarray, "m k"]) -> Hats:
-    """The conjugates that follow from the means of the terms."""
+    """The conjugate order parameters from the means of the terms."""
     M, Q, _ = unknowns.keys
     heads, features = M.shape[1:]
     shapes = (heads, features), (heads, heads), (heads, heads)
@@ -163,7 +163,7 @@ def hats(unknowns: Unknowns, means: Float[np.ndarray, "m k"]) -> Hats:
 def controls(
     task: AbstractTask, unknowns: Unknowns, seen: CavitySamples, held: Held
 ) -> Float[np.ndarray, "m n k"]:
-    """The terms with scores held at the cavity less their means given the scores; zero where these are not known."""
+    """The terms with scores fixed at the cavity fields, minus their means given the scores; zero if unknown."""
     apart = held.pulls.pull_k - held.mean_pull_k
     found = terms(task, unknowns, seen, held.pulls._replace(pull_k=apart))
     found[..., -4:] -= np.einsum("ne,mnek->mnk", seen.probability, held.mean_value_terms)
@@ -185,8 +185,8 @@ def map_step(
 ) -> tuple[Displacements, MapStep]:
     """The displacements of all samples, and the step of the map from them.
 
-    All minima are searched for `anew`, or followed from the `last`. Derivatives are differences, in which the minima
-    move to first order; or those of a step that is `known` already, from nearby.
+    All minima are searched `anew`, or followed from the `last`. Derivatives are finite differences, in which the minima
+    move to first order; or those of a `known` step nearby.
     """
     ridges = np.array([float(ridge.k), float(ridge.v)])
     nearby = probes(averages.layout, x) if known is None else x[None]
@@ -244,7 +244,7 @@ def map_step(
 
 
 def probes(layout: Layout, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m n"]:
-    """The unknowns, and each of them moved by a little: an overlap towards zero, where it stays valid."""
+    """The unknowns, and copies with one of them perturbed; overlaps are moved towards zero, where they stay valid."""
     steps = _STEP * np.maximum(np.abs(x), _SMALL)
     for M, Q, V in layout.places.blocks:
         rows, columns = np.tril_indices(len(Q), -1)

@@ -131,7 +131,7 @@ class Problem(Averages):
     def of(
         cls, task: AbstractTask, attention: AbstractAttention, log2_points: int, seed: int
     ) -> "Problem":
-        """With random points, if the equations cover the task and the attention has a minimum."""
+        """Draw the points, after checking that the equations cover the task and that the attention has a minimum."""
         attention = learner(attention)
         task = learnable(task, attention)
         log2_points, seed = whole("log2_points", log2_points, 1, 24), check_seed(seed)
@@ -142,18 +142,18 @@ class Problem(Averages):
     def with_free_bias(
         cls, task: AbstractTask, attention: AbstractAttention, points: Any
     ) -> "Problem":
-        """With the bias among the unknowns, where it is learned."""
+        """The problem with a learned bias among the unknowns."""
         if not learns_bias(attention):
             return cls(task, attention, points)
         first = np.atleast_1d(np.array(attention.bias, float))
         return cls(task, attention.with_bias(np.zeros_like(attention.bias)), points, first)
 
     def on_part(self, randomisations: int) -> "Problem":
-        """The same on the first few randomisations."""
+        """The problem restricted to the first few randomisations."""
         return self._replace(points=self.points[:randomisations])
 
     def first_points(self, halvings: int) -> "Problem":
-        """The same on the first points of each randomisation, a net of their own, halved so often."""
+        """The problem on the first points of each randomisation; their number is halved `times` times."""
 
         def cut(points: Any) -> Any:
             count = max(len(points.label) >> max(halvings, 0), 1)
@@ -191,7 +191,7 @@ class Problem(Averages):
         )
 
     def locate(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
-        """Where each start leads on few points."""
+        """The end points of Newton's method from each start, on few points."""
         part = self.on_part(max(_FEW, self.group_size))
         return [run_newton(part, alpha, ridge, start) for start in self.starts(ridge)]
 
@@ -200,7 +200,7 @@ class Problem(Averages):
     ) -> list[FixedPointSolution]:
         """The fixed points found from all starts, each located on few points first, and from one `near` a fixed point.
 
-        A start that leads nowhere on few points is tried on all of them, unless a fixed point is known already.
+        A start that does not converge on few points is tried on all of them, unless a fixed point is known already.
         """
         starts = [] if near is None else [near]
         for start, there in zip(self.starts(ridge), self.locate(alpha, ridge), strict=True):
@@ -222,7 +222,7 @@ class Problem(Averages):
     ) -> list[FixedPointSolution]:
         """Those found from all starts, by their objective.
 
-        All are located on these points and moved to `all_points`, which may change their order or merge two of them.
+        All are found on these points and moved to `all_points`, which can change their order or merge two of them.
         """
         found = distinct(self.find_all(alpha, ridge, near))
         if all_points.sample_count > self.sample_count:
@@ -250,7 +250,7 @@ class Problem(Averages):
     def report(self, found: FixedPointSolution) -> ERMAsymptotics:
         """The values at a fixed point, their errors, and how far replica symmetry can be trusted.
 
-        The latter and the derivatives of the map belong to the points of this problem, where it was found first.
+        Stability and derivatives of the map are computed with the points of this problem, on which it was found first.
         """
         alpha, rough = found.alpha, found.rough or found
         growth, unresolved = stability(self, rough.x, rough.displacements, alpha)
@@ -329,7 +329,7 @@ class Problem(Averages):
         return Estimate(value, error, ErrorKind.STANDARD), slope
 
     def _engines(self, x: np.ndarray, longest: float, biases: np.ndarray) -> list[Any]:
-        """One for the risk, and of several heads or features a rougher one, whose difference is the error."""
+        """An engine for the risk, and for several heads or features a coarser one, whose difference is the error."""
         task: Any = self.task
         if not is_multiple(task, self.attention) or not has_exact_heads(task, self.attention):
             scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
@@ -373,7 +373,7 @@ class Problem(Averages):
         return step.jacobian + update, jumps
 
     def searched(self, found: FixedPointSolution, x: np.ndarray) -> np.ndarray:
-        """Where the map leads from other unknowns nearby, every sample searched anew."""
+        """The map at other unknowns nearby, with every sample minimised anew."""
         given = found.alpha, found.ridge, found.displacements
         return map_step(self, x, *given, known=found.step)[1].target
 

@@ -1,4 +1,4 @@
-"""What one labelled sample says about the two directions, given how well they are known (section 7).
+"""The information of one labelled sample about the two directions, given their present overlaps (section 7).
 
 The overlaps `q` enter as `depth = −log(1−q)`, which keeps every digit of `1 − q`. All means are over one set of
 points per randomisation, the same at all overlaps, so that they are smooth functions of them.
@@ -41,7 +41,7 @@ class Evidence(NamedTuple):
 
 
 class Uncertainty(NamedTuple):
-    """`q_k`, `q_v`, what they leave unknown of `k`, and the variance of a label given its field."""
+    """`q_k`, `q_v`, the remaining variance of `k`, and the variance of a label given its field."""
 
     q_k: Any
     q_v: Any
@@ -57,7 +57,7 @@ def uncertainty(depth: Float[Any, "2"], noise: Any) -> Uncertainty:
 
 
 class _Sample(NamedTuple):
-    """What one sequence adds to the evidence, with the posterior `w` of its location given the label.
+    """The contribution of one sequence, with the posterior `w` of its location given the label.
 
     `certainty` is `Σw²`, and `excess` is `Σ w (y−ω_z)²/(Δ² + 1 − q_v) − 1`.
     """
@@ -71,9 +71,9 @@ class _Sample(NamedTuple):
 
 
 def _visits(law: Float[Array, " L"], several: bool) -> tuple[Int[Array, " e"], Float[Array, " e"]]:
-    """Locations over which the mean is taken, and their weights: of the first token, the relevant one.
+    """Locations to average over, and their weights: the first token, which is the relevant one.
 
-    Or of `several`: the likeliest with their probabilities and, where these are not all, the relevant one if it is not
+    With `several`, the likeliest with their probabilities and, if these are not all, the relevant one if it is not
     among them. That has the same mean, with less noise.
     """
     first = jnp.zeros(1, int)

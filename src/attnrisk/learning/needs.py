@@ -1,4 +1,4 @@
-"""How much data an attention needs: the `α` from which its tuned test risk is below a value, or that of another."""
+"""The sample size at which the tuned test risk falls below a value, or below that of another attention."""
 
 import math
 from collections.abc import Callable
@@ -22,11 +22,11 @@ _MOST_HALVINGS = 8
 
 
 class Needs(eqx.Module):
-    """The `α` from which a risk is reached, or another attention overtaken; `None` where that does not happen.
+    """The `α` at which a risk is reached, or another attention overtaken; `None` if that does not happen.
 
-    `limit` is what the risk less the one to reach, or less that of the other, tends to with infinite data. The error
-    covers the bracket that the search ended with and the errors of the risks at its ends, by their slope. `converged`
-    unless a risk on the way was not that of a fixed point.
+    `limit` is the limit of the risk minus the target (or minus the risk of the other) with infinite data. The error
+    covers the final bracket of the search and the errors of the risks at its ends. `converged`
+    is false if a fixed point on the way did not converge.
     """
 
     recorded: ClassVar[tuple[str, ...]] = ("alpha", "limit", "reason", "converged")
@@ -37,7 +37,7 @@ class Needs(eqx.Module):
 
 
 class Sample(NamedTuple):
-    """What is to become negative, at one `α`."""
+    """The risk minus the target at one `α`."""
 
     value: Estimate
     converged: bool
@@ -107,7 +107,7 @@ def needed_data(
 
 
 def crossing(value: Callable[[float], Sample], limit: Estimate) -> Needs:
-    """Where a value that tends to `limit` becomes negative for good, as far as powers of two show."""
+    """The last zero crossing of a function that tends to `limit`, located on powers of two."""
     if float(limit) >= 0:
         return Needs(None, limit, "never: not even infinite data suffice", True)
     seen: dict[float, Sample] = {}

@@ -49,16 +49,16 @@ class FixedPointSolution(NamedTuple):
 
     @property
     def objective(self) -> float:
-        """Per dimension."""
+        """The objective per dimension."""
         penalty, _ = self.layout.penalty(self.ridge, self.x)
         return self.alpha * float(np.mean(self.step.train)) / 2 + penalty
 
     @property
     def answer(self) -> Float[np.ndarray, "n n"]:
-        """`(1 − T')⁻¹`: how the fixed point answers to a small change of the map.
+        """`(1 − T')⁻¹`: the response of the fixed point to a small change of the map.
 
-        Along a direction in which fixed points lie side by side, as of heads that share a length, not at all. Which
-        directions these are is decided in natural units: at large ridges the unknowns differ by many orders.
+        It is zero along directions of degenerate fixed points, such as identical heads that share a norm. Which
+        directions these are is decided in natural units: with large ridges the unknowns differ by orders of magnitude.
         """
         units = self.layout.scales(self.x)
         change = (np.eye(self.x.size) - self.step.jacobian) * units / units[:, None]
@@ -66,19 +66,19 @@ class FixedPointSolution(NamedTuple):
 
     @property
     def shifts(self) -> Float[np.ndarray, "r n"]:
-        """How far the fixed point of each randomisation is from that of all, `(1 − T')⁻¹(T_r − T)`."""
+        """Distance of the fixed point of each randomisation from the common one, `(1 − T')⁻¹(T_r − T)`."""
         return np.asarray((self.step.replicates - self.step.target) @ self.answer.T)
 
     def error(self, gradient: Any, own: Any = 0.0) -> float:
-        """Of a function of the unknowns with this gradient, to which each randomisation adds `own`."""
+        """Standard error of a function of the unknowns with this gradient, to which each randomisation adds `own`."""
         replicates = self.shifts @ gradient + own
         left = self.answer @ (self.step.target - self.x)
         return float(np.std(replicates, ddof=1) / np.sqrt(len(replicates)) + abs(left @ gradient))
 
     def is_same(self, other: "FixedPointSolution") -> bool:
-        """Whether two are one fixed point: by all unknowns, for one head up to errors.
+        """Whether two solutions are the same fixed point: by all unknowns, for one head within errors.
 
-        How heads that collapse share their length is not determined: those errors say nothing of the distance.
+        For identical heads the split of the norm is not determined, so errors do not measure the distance.
         """
         if self.layout.heads * self.layout.features > 1:
             return np.allclose(self.x, other.x, _SAME, _SAME)
@@ -92,7 +92,7 @@ class FixedPointSolution(NamedTuple):
 
 
 def distinct(found: list[FixedPointSolution]) -> list[FixedPointSolution]:
-    """Sorted by objective, converged ones first; others that did not converge, or are the same, are left out."""
+    """Distinct fixed points, sorted by objective; those that did not converge are used only if no other did."""
     ranked = sorted(found, key=lambda it: (not it.result.converged, it.objective))
     kept = ranked[:1]
     for each in ranked[1:]:
@@ -108,7 +108,7 @@ def run_newton(
 
     Not a library's root finder: the start is to decide which fixed point is found. Hence the first steps are those
     of the plain iteration (unless the start is near a fixed point), later ones agree with it in direction and are
-    short, and no step is taken for the last before every sample has been searched for a lower minimum.
+    short, and the iteration stops only after every sample has been searched for a lower minimum.
     """
     x, last, result = np.array(start.x), start.displacements, Result.MAX_STEPS
     anew, searches, most_steps = last is None, 0, _MOST_NEAR if start.near else _MOST_STEPS
@@ -139,7 +139,7 @@ def run_newton(
 
 
 def _stepped(layout: Layout, x: np.ndarray, step: MapStep, newton: bool) -> np.ndarray:
-    """Newton's step, of limited length, where it agrees with the plain one; or that, damped."""
+    """Newton's step, of limited length, if it agrees in direction with the plain step; otherwise that, damped."""
     target, valid = layout.tamed(x, step.target)
     here, there = layout.to_free(x), layout.to_free(target)
     plain = there - here

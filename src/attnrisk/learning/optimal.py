@@ -1,8 +1,8 @@
-"""The Bayes optimum with finite data, `N, D → ∞` at `α = N/D`, and what message passing reaches (section 7).
+"""The Bayes optimum with finite data, `N, D → ∞` at `α = N/D`, and the risk of message passing (section 7).
 
 Both are fixed points of one monotone map: the state evolution that starts from no information, and the one that
 starts from more than any data can give, the locations of all tokens included. Where they differ, the larger free
-entropy tells which is the optimum.
+entropy decides which is the optimum.
 """
 
 from functools import lru_cache
@@ -119,12 +119,12 @@ class OptimalAsymptotics(eqx.Module):
 
     @property
     def result(self) -> Result:
-        """That of the fixed point which did not converge, if there is one."""
+        """The result of the fixed point that did not converge, if there is one."""
         return self.informed.result if self.reachable.converged else self.reachable.result
 
     @property
     def converged(self) -> bool:
-        """Whether both fixed points are."""
+        """Whether both fixed points converged."""
         return self.result.converged
 
 
@@ -245,12 +245,12 @@ def _numbers(counts: tuple[int, ...], log2_points: int, seed: int) -> tuple[np.n
 
 
 def reachable(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoint:
-    """The fixed point above no information."""
+    """The fixed point from an uninformed initialisation."""
     return _branch(task, alpha, np.zeros(2), points)
 
 
 def informed(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoint:
-    """The fixed point below full information."""
+    """The fixed point from an informed initialisation."""
     return _branch(task, alpha, informed_start(task, alpha), points)
 
 
@@ -278,7 +278,7 @@ def _regression_error(alpha: float, noise: float) -> float:
 
 
 def informed_start(task: AbstractSamplable, alpha: float) -> np.ndarray:
-    """Depths beyond what any data give: the locations known, `v` is left to a linear regression."""
+    """Depths above those of any data: with known locations, `v` is a linear regression."""
     depth_k = np.log1p(float(task.key_information(alpha)))
     if task.noise == 0.0:
         return np.array([depth_k, _RECOVERED if alpha > 1 else -np.log(max(1 - alpha, _CLOSEST))])
@@ -290,7 +290,7 @@ def _branch(task: AbstractSamplable, alpha: float, start: np.ndarray, points: Po
     """The fixed point that the state evolution reaches from a pair of depths.
 
     To first order, the map `T_r` of one randomisation has its fixed point `(1 − T')⁻¹(T_r − T)` away, and there its own
-    outcomes. The step that is left at the end of the iteration counts in the same way.
+    outcomes. The residual step of the iteration is treated in the same way.
     """
     evolution = StateEvolution(task, alpha, points)
     end = find_fixed_point(evolution.next_depth, start)
@@ -323,13 +323,13 @@ class StateEvolution(NamedTuple):
     points: Points
 
     def evidence(self, depth: Float[np.ndarray, "2"]) -> Evidence:
-        """Of each randomisation."""
+        """The evidence of each randomisation."""
         task, at = as_arrays((self.task, depth))
         found = evidence(task, at, self.points)
         return jax.tree.map(np.asarray, found)
 
     def next_depth(self, depth: Float[np.ndarray, "2"]) -> Float[np.ndarray, "2"]:
-        """From the mean over all points."""
+        """The next depths from the mean over all points."""
         return self.next_depths(_pooled(self.evidence(depth)))
 
     def next_depths(self, seen: Evidence) -> Float[np.ndarray, "*batch 2"]:
@@ -340,7 +340,7 @@ class StateEvolution(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What is known at a pair of depths, in the order of `FixedPoint`."""
+    """Overlaps, free entropy and risk at a pair of depths, in the order of `FixedPoint`."""
 
     q_k: Any
     q_v: Any

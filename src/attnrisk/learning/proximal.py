@@ -2,7 +2,7 @@
 
     (χ, z) = argmin ½(y − a(χ)·z)² + ½Σ_ℓ (χ_ℓ−ω_ℓ)ᵀ V_k⁻¹ (χ_ℓ−ω_ℓ) + |z−ω_z|²/(2V_v)
 
-`z` is eliminated exactly. What is left is smooth in the scores, `L` for each of `H` key vectors, and may have several
+`z` is eliminated exactly. The rest is smooth in the scores, `L` for each of `H` key vectors, and may have several
 minima. The scores of one kernel, or of one element-wise attention, meet only in two or three sums over tokens: the
 Hessian is a diagonal plus a matrix of that rank, and a step takes a time that grows like `L` (section 6.1).
 """
@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What a sample pulls with, `f = V⁻¹(χ−ω)` for the scores and the values, and what is left of its label."""
+    """The responses `f = V⁻¹(χ−ω)` of a sample for the scores and the values, and the residual of its label."""
 
     pull_k: Float[Any, "H L"]
     pull_v: Float[Any, " L"]
@@ -51,7 +51,7 @@ def _apply(matrix: Float[Array, "H H"], fields: Float[Array, "H L"]) -> Float[Ar
 def residual(
     attention: AbstractAttention, chi: Array, sample: Sample, response: Response
 ) -> Float[Array, ""]:
-    """What is left of the label once `z` has given way, of which the sample minimises half the square."""
+    """The residual of the label after eliminating `z`; the sample minimises half its square."""
     weights = attention.attend(chi)
     missed = sample.label - jnp.sum(weights * sample.values)
     return missed / jnp.sqrt(1.0 + response.v * jnp.sum(sample.variance * weights**2))
@@ -60,7 +60,7 @@ def residual(
 def energy(
     attention: AbstractAttention, chi: Array, sample: Sample, response: Response
 ) -> Float[Array, ""]:
-    """What the sample minimises, after `z`."""
+    """The function that the sample minimises, after eliminating `z`."""
     return _energy(residual(attention, chi, sample, response), chi, sample, response)
 
 
@@ -71,7 +71,7 @@ def _energy(left: Array, chi: Array, sample: Sample, response: Response) -> Floa
 
 
 def fit(attention: AbstractAttention, chi: Array, sample: Sample, response: Response) -> Fitted:
-    """The pulls at scores that minimise the energy."""
+    """The responses at scores that minimise the energy."""
     weights = attention.attend(chi)
     width = 1.0 + response.v * jnp.sum(sample.variance * weights**2)
     left = (sample.label - jnp.sum(weights * sample.values)) / width
@@ -80,7 +80,7 @@ def fit(attention: AbstractAttention, chi: Array, sample: Sample, response: Resp
 
 
 class _Rough(NamedTuple):
-    """A place with its residual and energy, the damping, and the place to look at next."""
+    """A point with its residual and energy, the damping, and the next point to evaluate."""
 
     chi: Array
     residual: Array
@@ -145,7 +145,7 @@ class Minimum(NamedTuple):
 def _summands(
     attention: Any, scores: Float[Array, " L"], sample: Sample, top: Array
 ) -> tuple[Float[Array, " L"], ...]:
-    """What each token adds to the sums: `φz`, `γ²φ²` and, where weights are divided by a sum, what is counted in it."""
+    """The terms of each token in the sums: `φz`, `γ²φ²` and, for normalised weights, the term of the denominator."""
     own, counted = attention.strengths(scores, top)
     added = own * sample.values, sample.variance * own**2
     return added if counted is None else (*added, counted)
@@ -190,7 +190,7 @@ def _expand(
 
 
 class _Descent(NamedTuple):
-    """The lowest place, its energy, the damping, and the place to look at next."""
+    """The lowest point, its energy, the damping, and the next point to evaluate."""
 
     minimum: Minimum
     energy: Array
@@ -258,7 +258,7 @@ def search(
     samples: Sample,
     response: Response,
 ) -> Float[Array, "n H L"]:
-    """Near the lowest minima, from several starts: where they were last, at rest, and moved."""
+    """Points near the lowest minima, searched from the last minima, the cavity fields, and moves off them."""
     moves = (_best_moves if attention.has_sums else _moves)(attention, samples, response)
     starts = jnp.concatenate([last[None], samples.keys[None], samples.keys + moves])
     # One after another: arrays of all starts would be spread over threads, which costs more than they gain. An
@@ -328,13 +328,13 @@ Directions = Float[Array, "groups directions L"]  # of each group one direction 
 
 
 def _separate(attention: AbstractAttention, sample: Sample) -> Directions:
-    """An element-wise attention distinguishes a push of one score from a pull of the rest."""
+    """Moves for an element-wise attention: one score up or down, or all others."""
     one = jnp.eye(sample.values.size)
     return jnp.concatenate([one, -one, 2.0 * one - 1.0, 1.0 - 2.0 * one])[:, None]
 
 
 def _comparing(attention: AbstractAttention, sample: Sample) -> Directions:
-    """A token gains weight alone, or as the heaviest of the others loses it, which takes half the move."""
+    """Moves for a normalised attention: a token gains weight, alone or while the heaviest other token loses it."""
     one = jnp.eye(sample.values.size)
     others = jnp.where(one > 0, -jnp.inf, attention.attend(sample.keys))
     heaviest = jax.nn.one_hot(jnp.argmax(others, 1), len(one))

@@ -1,4 +1,4 @@
-"""What a sample of the training set looks like to a student with given overlaps (sections 6 and 10).
+"""The distribution of a training sample given the overlaps of the student (sections 6 and 10).
 
 Only the cavity fields `ω_χ`, `ω_z` and the label matter. Where the relevant token is shifted by `θ`, `ω_χ,ε ~ N(Mθ, Q)`
 given the location, the other tokens follow `N(0, Q)`, and the teacher's fields are integrated out. Else these are drawn
@@ -37,9 +37,9 @@ class Points(NamedTuple):
 def draw(
     task: AbstractTask, heads: int, log2_points: int, randomisations: int, seed: int
 ) -> list[tuple[Points, ...]]:
-    """For each randomisation, points for each length of the law.
+    """For each randomisation, points for each length of the distribution.
 
-    The label is taken positive, which loses nothing by symmetry. Where a sequence visits each of its locations, there
+    Labels are positive, without loss of generality by symmetry. If a sequence visits each of its locations, there
     are fewer sequences.
     """
     law = zip(task.length.lengths.tolist(), task.length.probabilities.tolist(), strict=True)
@@ -93,12 +93,12 @@ class Locations(NamedTuple):
     slope: Float[Any, "H F n e F L"]
 
     def score_at(self, correlation: Float[np.ndarray, "*m H F"]) -> Float[np.ndarray, "*m n e F L"]:
-        """At a correlation nearby."""
+        """The score at a correlation nearby."""
         return self.score + np.tensordot(correlation - self.correlation, self.slope, 2)
 
 
 def locate(task: AbstractTask, correlation: Float[np.ndarray, "H F"], points: Points) -> Locations:
-    """What the fields tell of the location."""
+    """The distribution of the location given the fields."""
     step = np.where(correlation > 0, -_PROBE, _PROBE).ravel()  # towards zero
     moved = np.concatenate([[0.0 * step], np.diag(step)]).reshape(-1, *correlation.shape)
     given = points.keys, points.shift, points.teacher

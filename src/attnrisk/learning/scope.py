@@ -52,7 +52,7 @@ def is_multiple(task: AbstractTask, attention: AbstractAttention) -> bool:
 
 
 def check_noise(task: Any) -> Any:
-    """The task, if its labels are not all noise."""
+    """The task, if its label noise does not exceed the limit."""
     if task.noise > LOUDEST:
         raise refuse("noise", f"{task.noise:g}", f"at most {LOUDEST:g} where v is learned")
     return task
@@ -64,7 +64,7 @@ def check_alpha(alpha: float) -> float:
 
 
 def check_ridge(ridge: Ridge) -> Ridge:
-    """Ridges with which a minimum is told from rounding."""
+    """Ridge penalties that are large enough for double precision."""
     of_type("ridge", ridge, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
     for name, given in (("ridge_k", ridge.k), ("ridge_v", ridge.v)):
         real(name, given, minimum=RIDGES[0], maximum=RIDGES[1])
@@ -72,7 +72,7 @@ def check_ridge(ridge: Ridge) -> Ridge:
 
 
 def check_seed(seed: int) -> int:
-    """A seed of scrambled points."""
+    """A valid seed of the Sobol points."""
     return whole("seed", seed, 0, 2**32 - 1)
 
 
@@ -95,7 +95,7 @@ def _check_length(task: AbstractTask, longest: int, asked: str, why: str = "") -
 
 
 def learner(attention: AbstractAttention) -> AbstractAttention:
-    """The attention, of a single head the plain one, if a ridge on `k` leaves it a minimum."""
+    """The attention (for a single head the plain one), if its empirical risk with a ridge on `k` has a minimum."""
     of_type("attention", attention, AbstractAttention, "an attention, such as Softmax()")
     attention = attention.as_one_head()
     if attention.free_weights:
@@ -129,7 +129,7 @@ def learns_bias(attention: AbstractAttention) -> bool:
 
 
 def level_bias(task: AbstractTask, attention: AbstractAttention) -> float:
-    """A shift of equal scores, zero or negative, that brings the sum of their weights near one where it is larger."""
+    """A bias `≤ 0` at which the weights of equal scores sum to about one, if their sum is larger at bias 0."""
     shifts = np.linspace(0.0, -6.0, 61)
     equal = jnp.zeros((attention.keys, round(task.length.mean())))
     totals = [float(jnp.sum(attention.attend(equal + shift))) for shift in shifts]

@@ -1,8 +1,8 @@
-"""Where replica symmetry is stable: how the pulls of a sample answer to its cavity fields (section 6).
+"""Stability of replica symmetry, from the derivatives of the responses in the cavity fields (section 6).
 
 With `B = ∂f_v/∂χ = −(∂²E/∂χ∂ω_z)ᵀ`, the Hessian `H` of the energy and `K = V_k⁻¹`, the minimum moves by `H⁻¹K` and
 `H⁻¹Bᵀ` per unit of `ω_χ` and `ω_z`, so that `J = ∂f/∂ω` has the blocks `K H⁻¹K − K`, `K H⁻¹Bᵀ`, `B H⁻¹K` and
-`B H⁻¹Bᵀ + ∂f_v/∂ω_z`. Of the relevant token, fields and pulls are in units of its spread.
+`B H⁻¹Bᵀ + ∂f_v/∂ω_z`. Fields and responses of the relevant token are in units of its spread.
 """
 
 from functools import partial

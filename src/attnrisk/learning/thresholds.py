@@ -1,4 +1,4 @@
-"""Where learning jumps: the two thresholds in `α` of the Bayes optimum (section 7)."""
+"""The two thresholds in `α` at which the Bayes optimum and message passing jump (section 7)."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -72,7 +72,7 @@ def _middle(bracket: Bracket | None) -> Estimate | None:
 
 
 def _recovery(task: AbstractSamplable, points: Points) -> Bracket | None:
-    """Around the least `α` at which message passing finds `v*` exactly."""
+    """A bracket of the smallest `α` at which message passing recovers `v*` exactly."""
 
     def recovers(alpha: float) -> bool:
         return float(reachable(task, alpha, points).q_v) == 1.0
@@ -86,7 +86,7 @@ def _recovery(task: AbstractSamplable, points: Points) -> Bracket | None:
 
 
 def _fold(task: AbstractSamplable, points: Points) -> Bracket | None:
-    """Around the `α` where the branch of message passing ends, and another one goes on.
+    """A bracket of the `α` at which the branch of message passing ends.
 
     The interval over which the overlaps change most is halved until it is short enough. If the change is a jump, the
     branch that it leads to exists before it.
@@ -107,7 +107,7 @@ def _fold(task: AbstractSamplable, points: Points) -> Bracket | None:
 
 
 def _crossing(task: AbstractSamplable, points: Points, fold: Bracket) -> Bracket:
-    """Around the `α` before the fold from which the informed branch has the larger free entropy."""
+    """A bracket of the `α` below the fold at which the informed branch gets the larger free entropy."""
 
     def crossed(alpha: float) -> bool:
         low, high = (branch(task, alpha, points) for branch in (reachable, informed))
@@ -122,7 +122,7 @@ def _distance(left: FixedPoint, right: FixedPoint) -> float:
 
 
 def _bisect(holds: Callable[[float], bool], low: float, high: float) -> Bracket:
-    """Around the place from which `holds` is true, known to be false at `low` and true at `high`."""
+    """A bracket of the point from which `holds` is true; it is false at `low` and true at `high`."""
     while high > low * (1 + _TOLERANCE):
         middle = np.sqrt(low * high)
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -1,4 +1,4 @@
-"""Ridges that make the test risk least, `E_σ(α)` (section 6), by descent through the fixed point."""
+"""Ridge penalties of lowest test risk, `E_σ(α)` (section 6), by gradient descent through the fixed point."""
 
 from dataclasses import replace
 
@@ -101,7 +101,7 @@ def tuned_erm_asymptotics(
 
 
 def first_ridge(task: AbstractTask, attention: AbstractAttention) -> Ridge:
-    """Ridges to start from: where weights sum to much more than one, `v` is as much smaller."""
+    """Initial ridge penalties; if weights sum to much more than one, `v` is smaller by that factor."""
     if learns_bias(attention):  # it levels them
         return Ridge(1.0, 1.0)
     equal = jnp.zeros((attention.keys, round(task.length.mean())))
@@ -138,9 +138,9 @@ class Descent:
         return Start(found.start, found.x, found.result.converged)
 
     def run(self, logs: np.ndarray) -> np.ndarray:
-        """L-BFGS-B within the bounds, from the first ridges at which there is a fixed point that helps.
+        """L-BFGS-B within the bounds, from the first ridges whose fixed point has a lower risk than predicting zero.
 
-        Where nothing is learned with them, the risk is flat; weaker ones are tried, and the best start is taken.
+        If nothing is learned there, the risk is flat; smaller penalties are tried, and the best start is used.
         """
         from scipy.optimize import minimize  # a tenth of a second of import that only tuning pays
 

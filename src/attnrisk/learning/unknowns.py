@@ -22,7 +22,7 @@ class Order(NamedTuple):
 
 
 class Response(NamedTuple):
-    """`V_k`, its inverse and `V_v`: how far the fields of a sample give way to its label."""
+    """`V_k`, its inverse and `V_v`: the response of the fields of a sample to its label."""
 
     k: Float[Any, "H H"]
     stiffness: Float[Any, "H H"]
@@ -43,7 +43,7 @@ class Unknowns(NamedTuple):
 
     @property
     def response(self) -> Response:
-        """What the minimisation inside a sample depends on."""
+        """The parameters of the minimisation inside a sample."""
         return Response(self.keys.V, np.linalg.inv(self.keys.V), self.values.V[..., 0, 0])
 
     @property
@@ -147,7 +147,7 @@ class Layout(NamedTuple):
         return units
 
     def sizes(self, free: np.ndarray) -> np.ndarray:
-        """What is a large step of each free number."""
+        """The size of a large step for each free number."""
         size = np.ones(free.size)
         for M, _, _ in self.places.blocks:
             size[M] = 0.1 + np.abs(free[M])
@@ -184,9 +184,9 @@ class Layout(NamedTuple):
         return np.stack(columns, 1) / 1e-30
 
     def tamed(self, x: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, bool]:
-        """The target, and whether it is valid: where a `V` is not positive, which no fixed point has, twice the last.
+        """The target, and whether it is valid: if a `V` is not positive, twice the last value is used instead.
 
-        Its `M` and `Q` follow from the conjugates that the target was made of.
+        Its `M` and `Q` follow from the conjugates of the target.
         """
         blocks, valid, there = [], True, self.unpack(target)
         for now, ahead in zip(self.unpack(x).blocks, there.blocks, strict=True):

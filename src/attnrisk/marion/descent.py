@@ -201,7 +201,7 @@ def _path(
     start: UnitPair,
     recorded: Int[Array, " records"],
 ) -> DescentPath:
-    """The start, and where `move` has led at each of the recorded steps."""
+    """The start and the states at the recorded steps."""
 
     def between(pair: UnitPair, ends: tuple[Array, Array]) -> tuple[UnitPair, UnitPair]:
         pair = jax.lax.fori_loop(*ends, move, pair)
@@ -222,7 +222,7 @@ def _batch_gradient(
     shape: tuple[int, int],
     key: PRNGKeyArray,
 ) -> UnitPair:
-    """The gradient of the mean squared error of a fresh batch: four coordinates, and two for what lies outside."""
+    """The gradient of the mean squared error of a fresh batch: four coordinates, and two outside their span."""
     keys, repeats = jax.random.split(key, 3), pair.k.shape[0]
     # An element-wise attention does not see places: the relevant token comes first.
     spread = jnp.ones((shape[1], 1)).at[0].set(task.spread)

@@ -22,7 +22,7 @@ from .sphere import UnitPair, manifold_starts, sphere_starts
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """An experiment: ten tokens, `ν = d/2` and `γ² = 1/2`, where to start from, and how to descend.
+    """An experiment: ten tokens, `ν = d/2` and `γ² = 1/2`, the initialisation and the descent.
 
     On the population risk, or with a `batch` on as many fresh sequences at each step.
     """

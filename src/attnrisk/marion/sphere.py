@@ -1,7 +1,7 @@
-"""Pairs of unit vectors `k, v` beside a teacher: where a descent on the sphere starts, and how it moves.
+"""Pairs of unit vectors `k, v`: initialisation and steps of a descent on the sphere.
 
 Their risk depends on products with each other and with `k*, v*` only, so four coordinates hold both: two along the
-teacher, two for what is left.
+teacher, two outside its span.
 """
 
 from functools import partial
@@ -51,7 +51,7 @@ class UnitPair(eqx.Module):
     def cosines(self) -> Overlaps:
         """The overlaps of `k` and `v`.
 
-        Their norms are numbers, not functions of the vectors: a gradient then lacks only what a projection takes away.
+        Norms are treated as constants: this changes the gradient only in directions that the projection removes.
         """
         return Overlaps(
             m_kk=self.k[..., 0],
@@ -120,7 +120,7 @@ def _normalised(vectors: Array) -> Array:
 
 
 def in_four_coordinates(k: Float[Array, "repeats n"], v: Float[Array, "repeats n"]) -> UnitPair:
-    """The pair in four coordinates: two of the teacher, the rest of `k`, and what `v` has beyond."""
+    """The pair in four coordinates: two along the teacher, one for the rest of `k`, and one for the rest of `v`."""
     k_rest, v_rest = k[:, 2:], v[:, 2:]
     length = jnp.linalg.norm(k_rest, axis=-1)
     axis = ratio(k_rest, length[:, None])

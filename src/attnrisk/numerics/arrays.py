@@ -1,4 +1,4 @@
-"""Numbers as arrays, so that compiled code is shared between their values."""
+"""Conversion of numbers to arrays, so that compiled code is shared between their values."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Equal steps that cluster at kinks, for Gaussian integrals of functions that are analytic between them."""
+"""A trapezoid rule whose nodes cluster at kinks, for Gaussian integrals of piecewise analytic functions."""
 
 import math
 from itertools import pairwise
@@ -42,8 +42,8 @@ class Clusters(eqx.Module):
     def around(self, kinks: Float[Array, " k"]) -> Nodes:
         """Nodes `x` and weights that include the normal density.
 
-        They move with the kinks, and so have derivatives: at fixed nodes those of `F` would miss what passes a kink at
-        a scale below that of the nearest nodes.
+        They move with the kinks, and so have derivatives: at fixed nodes those of `F` would miss changes at a kink on
+        a scale below the distance of the nearest nodes.
         """
         kinks = jnp.sort(jnp.clip(kinks, -self.reach, self.reach))
         count = self.linear + kinks.size * self.clustered
@@ -68,7 +68,7 @@ class Clusters(eqx.Module):
 def clusters(
     scale: float, reach: float, fineness: float, widened: float = 1.0, power: float = 1.0
 ) -> Clusters:
-    """For arguments of deviation up to `scale` and `|x|` up to `reach`: right to `10^{-8·fineness}` or so.
+    """For arguments of standard deviation up to `scale` and `|x|` up to `reach`: accurate to about `10^{-8·fineness}`.
 
     `power` is the largest power of the distance from a kink with which the argument of an exponential vanishes there.
     `widened` steps give another rule of the same shape.

@@ -59,7 +59,7 @@ class Linearised(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """Of each run its end, when it got there, its points at the recorded times, and why it stopped."""
+    """For each run its end point, end time, points at the recorded times, and the reason why it stopped."""
 
     end: Float[np.ndarray, "runs n"]
     time: Float[np.ndarray, " runs"]
@@ -76,11 +76,11 @@ def integrate(
     accuracy: float,
     is_inside: Callable[[np.ndarray], Bool[np.ndarray, " runs"]],
 ) -> Paths:
-    """Gradient flows, from time 0 until a step begins at a gradient whose norm is below `tolerance`.
+    """Integrate gradient flows from time 0 until the norm of the gradient is below `tolerance`.
 
     `derivatives` gives gradients and Hessians at several points. `accuracy` is the relative error of a step. Runs also
     stop at the last of `times`, and where they are no longer inside the domain. No step is longer than the distance to
-    the origin, or one if that is less: a saddle is left by a growing exponential, which is followed only in part.
+    the origin, or one if that is less: near a saddle the linearised solution grows exponentially and holds only nearby.
     """
     point, time, step = starts.copy(), np.zeros(len(starts)), np.full(len(starts), _FIRST_STEP)
     points = np.repeat(starts[:, None], times.size, 1)

@@ -1,7 +1,7 @@
 """Small dense linear algebra written out, for batches of matrices of a few rows.
 
-Not LAPACK: where two threads call the batched LAPACK of jaxlib 0.10 at a time on a machine with two cores, both may
-wait for ever.
+LAPACK is not used: if two threads call the batched LAPACK of jaxlib 0.10 on a machine with two cores, both can
+deadlock.
 """
 
 from typing import Any, NamedTuple
@@ -20,13 +20,13 @@ def root(variance: Any) -> Any:
 
 
 def ratio(numerator: Any, denominator: Any) -> Any:
-    """Their quotient, and 0 where the denominator vanishes (there the numerator does too)."""
+    """The quotient, and 0 where the denominator vanishes (the numerator vanishes there too)."""
     vanishes = denominator <= 1e-150
     return jnp.where(vanishes, 0.0, numerator / jnp.where(vanishes, 1.0, denominator))
 
 
 def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The lower factor of a positive semidefinite matrix, of which the lower triangle is read; a pivot may be zero."""
+    """The lower Cholesky factor of a positive semidefinite matrix, from its lower triangle; pivots may be zero."""
     size = matrix.shape[-1]
     rows: list[list[Any]] = [[jnp.zeros(())] * size for _ in range(size)]
     for j in range(size):

@@ -30,7 +30,7 @@ _MOST_BYTES = 2**25
 
 
 class Bracket(NamedTuple):
-    """The state of Brent's method: ends, the three lowest places with their values, and the next step from `x`."""
+    """The state of Brent's method: ends, the three lowest points with their values, and the next step from `x`."""
 
     low: Any
     high: Any
@@ -111,7 +111,7 @@ def minimise_scalar(
 
 
 class _Newton(NamedTuple):
-    """The best place so far with the function around it, and the place to try next with the predicted decrease."""
+    """The best point so far with its derivatives, and the next trial point with the predicted decrease."""
 
     at: Float[Array, " 2"]
     value: Array
@@ -134,8 +134,8 @@ def minimise_pair(
 
     Nothing is done where `skip` is true.
 
-    The function may be infinite; the damping then rises until a step is back where it is not. Both derivatives are
-    taken forwards: of two variables that is as fast as backwards, and half the code to compile.
+    The function may be infinite; the damping then increases until a step is finite. Both derivatives use
+    forward mode: with two variables it is as fast as reverse mode, with half the code to compile.
     """
 
     def gradient(at: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -171,8 +171,8 @@ def minimise_pair(
 def _damped(gradient: Float[Array, " 2"], hessian: Float[Array, "2 2"], damping: Any) -> Array:
     """`−(hessian + shift)⁻¹ gradient`, where the shift makes the matrix positive definite; not too long.
 
-    The damping is relative to each curvature (Marquardt's scaling): a weak signal curves the length of `k` by 10⁹ times
-    as much as the bias.
+    The damping is relative to each curvature (Marquardt's scaling): with a weak signal that of the norm is 10⁹ times
+    that of the bias.
     """
     mean, apart = (hessian[0, 0] + hessian[1, 1]) / 2.0, (hessian[0, 0] - hessian[1, 1]) / 2.0
     spread = jnp.sqrt(apart**2 + hessian[0, 1] ** 2)
@@ -186,7 +186,7 @@ def _damped(gradient: Float[Array, " 2"], hessian: Float[Array, "2 2"], damping:
 
 
 class _BFGS(NamedTuple):
-    """The best place so far with the function there and an approximate inverse Hessian, and the step to try next."""
+    """The best point so far with the function and an approximate inverse Hessian, and the next trial step."""
 
     at: Float[Array, " n"]
     value: Array
@@ -216,7 +216,7 @@ def minimise_bfgs(
     """The BFGS method with backtracking (Nocedal and Wright, Numerical Optimization, chapter 6), until the norm of the
     gradient is below `tolerance`.
 
-    Each step, accepted or not, is one evaluation of the function and its gradient, which stands once in the compiled
+    Each step, accepted or not, is one evaluation of the function and its gradient, which occurs once in the compiled
     program; the first is at `start`.
     """
     identity = jnp.eye(start.size)
@@ -272,9 +272,9 @@ def minimise_bfgs(
 
 
 def map_batch(function: Callable[[Any], Any], problems: Sequence[Any]) -> list[Any]:
-    """A function of one problem, whose leaves are arrays, at each of them: those of one shape in one compiled call.
+    """Apply a function to several problems (trees of arrays); problems of one shape share one compiled call.
 
-    A call always has room for the same number of problems, so that results are bitwise independent of the batch.
+    A call always has the same batch size, so that results are bitwise independent of the batch.
     """
     groups: dict[Hashable, list[int]] = {}
     for index, problem in enumerate(problems):
@@ -297,7 +297,7 @@ def map_batch(function: Callable[[Any], Any], problems: Sequence[Any]) -> list[A
 
 @eqx.filter_jit
 def _mapped(function: Callable[[Any], Any], problems: Any, present: Array) -> Any:
-    """On a CPU a loop, since arrays that fill a cache for one problem leave it for eight; else `vmap`."""
+    """A loop on a CPU, where the arrays of one problem fill the cache; otherwise `vmap`."""
     if jax.default_backend() != "cpu":
         return jax.vmap(function)(problems)
     once = jax.jit(function)  # traced once for its shapes and its code

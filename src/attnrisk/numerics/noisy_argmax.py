@@ -1,7 +1,7 @@
-"""Where the largest of several noisy fields lies: the posterior of the location in a selected task (section 7).
+"""The index of the largest of several noisy fields: the posterior of the location in a selected task (section 7).
 
 Given the mean `ω_ℓ` of each field, the location of max-SLR is the argmax of `θ_ℓ + n_ℓ`: `θ = slope·ω`, and the noise
-`n = a g + b Gumbel` holds what is not known of the field and the softness of the task, scaled to `a² + b² = 1`. With
+`n = a g + b Gumbel` contains the uncertainty of the field and the softness of the task, scaled to `a² + b² = 1`. With
 `F` the cdf of `n` and `F'/F` its hazard, an integral over the value `x` of the largest gives
 
     p_ε = ∫dx hazard(x−θ_ε) ∏_ℓ F(x−θ_ℓ) ,    −∂p_ε/∂θ_ℓ = ∫dx hazard(x−θ_ε) hazard(x−θ_ℓ) ∏ F    (ℓ ≠ ε).
@@ -65,14 +65,14 @@ def tabulate(gaussian: Any) -> NoiseTable:
 
 
 def _over_gumbel(gaussian: Array, gumbel: Array, x: Array) -> tuple[Array, Array]:
-    """Cdf and density from the Gaussian law smeared by the Gumbel one."""
+    """Cdf and density as a convolution over the Gumbel variable."""
     mass = _GUMBEL_STEP * np.exp(-_GUMBEL_NODES - np.exp(-_GUMBEL_NODES))
     z = (x - gumbel * _GUMBEL_NODES) / gaussian
     return ndtr(z) @ mass, normal_density(z) @ mass / gaussian
 
 
 def _over_normal(gaussian: Array, gumbel: Array, x: Array) -> tuple[Array, Array]:
-    """The same from the Gumbel law smeared by the Gaussian one."""
+    """Cdf and density as a convolution over the Gaussian variable."""
     mass = _NORMAL_STEP * normal_density(_NORMAL_NODES)
     z = jnp.exp(-(x - gaussian * _NORMAL_NODES) / gumbel)
     cdf = jnp.exp(-z)

@@ -87,7 +87,7 @@ def merge(
 
 
 def bulk(longest: float = 1.0, cells: int = 1) -> np.ndarray:
-    """Panel edges for a standard normal variable of which the largest of `longest` matters, cut into `cells` each."""
+    """Panel edges for the largest of `longest` standard normal variables, each panel divided into `cells`."""
     half = np.append(HALF, FARTHEST) if longest > MANY else HALF
     edges = np.concatenate([-half[::-1], [0.0], half])
     steps = np.arange(cells) / cells
@@ -160,7 +160,7 @@ class Panels(AbstractRule):
         return xp.sort(xp.concatenate([xp.asarray(self.edges), inner]))
 
     def _standardise(self, arguments: Any, mean: Any, deviation: Any) -> Array:
-        """Arguments in deviations from the mean, within reach; those of a field without variance are out of it."""
+        """Arguments in standard deviations from the mean, clipped; without variance all are clipped."""
         x = (arguments - mean) / (deviation + 1e-100)
         return x.__array_namespace__().clip(x, -self.edges[-1], self.edges[-1])
 
@@ -168,7 +168,7 @@ class Panels(AbstractRule):
 def panels(
     scale: float, longest: float, order: int, pinch: int = 0, transform_cells: int = 1
 ) -> Panels:
-    """The cheaper kind of panels for arguments of deviation up to `scale`."""
+    """The cheaper kind of panels for arguments of standard deviation up to `scale`."""
     edges, transform_edges = bulk(longest), bulk(longest, transform_cells)
     width = edges[-1] * max(scale, 1.0)  # all scales up to one share compiled code
     grades = 2 + int(np.ceil(np.log(width / _UNIT) / np.log(_GROWTH)))  # that reach this far
@@ -180,7 +180,7 @@ def panels(
 
 
 def transform_panels(log_values: Any, longest: Any, order: int) -> tuple[Any, Any]:
-    """Nodes and weights in `u`, given `log φ` at a grid of arguments that covers the law of each token."""
+    """Nodes and weights in `u`, given `log φ` on a grid of arguments that covers the distribution of each token."""
     xp = log_values.__array_namespace__()
     top = xp.max(log_values)
     top = xp.where(
@@ -198,8 +198,8 @@ def crossing_of(
 ) -> tuple[Float[Array, " u"], Float[Array, " u"]]:
     """Where `log φ` passes `u` between two arguments, and over which width, `1/|d log φ|`.
 
-    Bisection along the trend of `φ`; a kernel that is not monotone gets one of its crossings, and its features
-    have to do the rest.
+    Bisection; for a kernel that is not monotone it finds one crossing, and panels at its features
+    resolve the others.
     """
     rising = log_phi(jnp.asarray(high, u.dtype)) >= log_phi(jnp.asarray(low, u.dtype))
 

@@ -1,4 +1,4 @@
-"""Scrambled Sobol points: several independent randomisations, so that every mean carries a standard error."""
+"""Scrambled Sobol points in several independent randomisations, which give a standard error of every mean."""
 
 from functools import lru_cache
 from importlib.resources import files

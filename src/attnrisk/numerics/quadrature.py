@@ -1,8 +1,8 @@
-"""Quadrature for the exact method of section 4.2: one-token integrals, and the transform that undoes a normalisation.
+"""Quadrature for the exact method of section 4.2: one-token integrals, and the Laplace transform of the denominator.
 
 `1/S = ∫ e^{-tS} dt` with `t = e^{-u}` turns an expectation over many tokens that share a denominator into one integral
 over `u` of products of one-token integrals `E[F(mean + deviation·x)]`, `x ~ N(0, 1)`. A rule is a frozen object that
-places the nodes in `x` and in `u`; what it is made of is data, so that rules of one shape share compiled code.
+places the nodes in `x` and in `u`; its parameters are arrays, so that rules of one shape share compiled code.
 """
 
 from abc import abstractmethod
@@ -42,8 +42,8 @@ Tokens = Sequence[tuple[Any, Any]]  # mean and deviation of the argument of each
 
 
 class SupportsLogPhi(Protocol):
-    """A positive function of an argument, the arguments where it is not smooth, what is added to its sum, and the part
-    that stands in the numerator."""
+    """A positive function, the arguments where it is not smooth, the constant added to its sum, and the fraction
+    in the numerator."""
 
     @property
     def features(self) -> tuple[float, ...]: ...
@@ -69,7 +69,7 @@ def normal_density(x: Any) -> Any:
 
 
 class AbstractRule(eqx.Module):
-    """Where to evaluate the integrands of section 4.2."""
+    """A quadrature rule for the integrands of section 4.2."""
 
     @abstractmethod
     def for_token(self, kernel: SupportsLogPhi, mean: Any, deviation: Any, u: Array) -> Nodes:
@@ -92,8 +92,8 @@ class Trapezoid(AbstractRule):
 
     `x` and `mass` are the nodes for one token. In `u` there are `nodes`, from `before` where all tokens can be passed
     until all within `window` deviations are, and `after` it; `rare` is the probability of a token that, if all tokens
-    have it, is negligible. At an accuracy of 10^-8 this takes a quarter of the nodes of panels in each direction. Of
-    NumPy's arrays nothing is compiled.
+    have it, is negligible. At an accuracy of 10^-8 it needs a quarter of the nodes of panels in each direction. With
+    NumPy arrays nothing is compiled.
     """
 
     x: Any
@@ -138,7 +138,7 @@ def trapezoid(
     tokens: Tokens = (),
     coarsened: float = 1.0,
 ) -> Trapezoid:
-    """Equal steps for arguments of deviation up to `scale`: right to `10^{-8·fineness}` or so.
+    """A trapezoid rule for arguments of standard deviation up to `scale`: accurate to about `10^{-8·fineness}`.
 
     `lengths` are the shortest and the longest of the law. A `kernel` and the widest law of its `tokens` give the nodes
     of the transform, whose steps are `coarsened` by a factor. `widened` stretches steps and windows alike, at the same
@@ -185,10 +185,10 @@ def transform_range(
     window: Any,
     rare: Any,
 ) -> tuple[Any, Any]:
-    """`log φ` below which no sum over tokens lies, but for a negligible probability, and above which none does.
+    """Bounds on the logarithm of the sum over tokens, up to a negligible probability.
 
-    All but the first of several tokens are like the last: all of them lie in the lowest part of its law, of
-    probability `rare`, as good as never.
+    All tokens but the first are distributed like the last: the probability that all lie in the lowest part of that
+    distribution, of probability `rare`, is negligible.
     """
     x = np.linspace(-1.0, 1.0, 65) * window
     values = [log_phi(mean + deviation * x) for mean, deviation in tokens]
@@ -255,12 +255,12 @@ class Integrate(Protocol):
 def moments_by_parts(
     integrate: Integrate, degree: int, mean: Any, deviation: Any, *constants: Any
 ) -> tuple[Float[Array, "k ..."], ...]:
-    """What `integrate` gives, with derivatives from Gaussian integration by parts.
+    """The output of `integrate`, with derivatives from Gaussian integration by parts.
 
     `d/dmean E[x^k F] = E[(x^{k+1} - k x^{k-1}) F]/deviation` and `d/ddeviation E[x^k F] = E[(x^{k+2} - (k+1) x^k)
     F]/deviation`: two more powers of `x` give every derivative in the same pass, and an `F` with a kink needs no
-    derivative of its own. All arrays that `integrate` uses must be among the `constants`. Of a deviation that is a
-    number nothing is compiled, and nothing differentiated.
+    derivative. All arrays that `integrate` uses must be among the `constants`. For a deviation that is a Python
+    number, nothing is compiled or differentiated.
     """
     if not isinstance(deviation, jax.Array):
         return integrate(degree, mean, max(deviation, NARROWEST), *constants)

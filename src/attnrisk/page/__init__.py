@@ -1,4 +1,4 @@
-"""The page to explore: one HTML file, made of the atlas and of the sources in this folder, that needs no network."""
+"""The interactive page: one HTML file, built from the atlas and the sources in this folder; it needs no network."""
 
 import base64
 import hashlib
@@ -35,5 +35,5 @@ def _source(name: str) -> str:
 
 
 def _hash(part: str) -> str:
-    """As the content security policy has it: only this script runs."""
+    """The hash of the script for the content security policy, which allows no other script."""
     return base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()

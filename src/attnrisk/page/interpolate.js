@@ -43,7 +43,8 @@ function hats(nodes, x) {
 }
 
 /** The variables in which the logit of the risk is smooth, as in studies/interpolant.py. */
-const signalPlace = (task, nu) => (task === "max" ? nu / (2 + nu) : Math.sqrt(1 + nu) - 1);
+const SIGNAL_PLACES = { ratio: (nu) => nu / (2 + nu), root: Math.sqrt, "shifted root": (nu) => Math.sqrt(1 + nu) - 1 };
+const signalPlace = ({ variable }, nu) => SIGNAL_PLACES[variable](nu);
 const lengthPlace = (length) => Math.sqrt(Math.log(length));
 
 /** Nodes, and a function from x to the weights of the values there, remembered: surfaces over one grid share it. */
@@ -64,7 +65,7 @@ function axisOf(at, between) {
 
 for (const surface of atlas.surfaces) {
   surface.infinite = surface.nu[0] === "inf";
-  surface.x = axisOf(surface.infinite ? [0] : surface.nu.map((nu) => signalPlace(surface.task, nu)), surface.between);
+  surface.x = axisOf(surface.infinite ? [0] : surface.nu.map((nu) => signalPlace(surface, nu)), surface.between);
   surface.y = axisOf(surface.length.map(lengthPlace), surface.between);
 }
 
@@ -82,7 +83,7 @@ function withinError(surface, logit) {
   const risk = 1 / (1 + Math.exp(-logit));
   return { risk, error: risk * (1 - risk) * surface.error };
 }
-const signalWeights = (surface, nu) => (surface.infinite ? [1] : surface.x.weights(signalPlace(surface.task, nu)));
+const signalWeights = (surface, nu) => (surface.infinite ? [1] : surface.x.weights(signalPlace(surface, nu)));
 
 /** Risk and error as a function of ν, at one length. */
 function alongNu(surface, length) {
@@ -107,7 +108,7 @@ function riskAt(task, name, bias, nu, length) {
 function minimumAt(surface, nu, length) {
   let nearest = { weight: -1 };
   let total = 0, logK = 0, logV = 0, ratio = 0;
-  for (const [i, a] of locate(surface.x.at, surface.infinite ? 0 : signalPlace(surface.task, nu))) {
+  for (const [i, a] of locate(surface.x.at, surface.infinite ? 0 : signalPlace(surface, nu))) {
     for (const [j, b] of locate(surface.y.at, lengthPlace(length))) {
       const weight = a * b, k = surface.m_kk[i][j], v = surface.m_vv[i][j], bias = surface.best_bias[i][j];
       if (weight > nearest.weight) nearest = { weight, k, v, bias, result: atlas.results[surface.result[i][j]] };

@@ -1,4 +1,4 @@
-"""The Bayes risk: what a predictor that knows `k*` and `v*` cannot beat (section 3)."""
+"""The Bayes risk: the lowest risk of any predictor, even one that knows `k*` and `v*` (section 3)."""
 
 import math
 from collections.abc import Callable
@@ -87,7 +87,7 @@ def location_missed(task: AbstractTask) -> Estimate:
 
 
 def planted_missed(task: AbstractPlanted, shift: Any, rule: AbstractRule) -> Any:
-    """`E[Σ_{ℓ≠ε} p_ℓ]`, without the loss of digits of `1 − E[p_ε]` where it is small."""
+    """`E[Σ_{ℓ≠ε} p_ℓ] = 1 − E[p_ε]`, without cancellation."""
     tokens = (shift**2, shift), (0.0, shift)
     u, du = rule.for_transform(SOFTMAX, tokens, task.length.longest)
     (lost, _, _), (other_lost, other_first, _) = (
@@ -98,7 +98,7 @@ def planted_missed(task: AbstractPlanted, shift: Any, rule: AbstractRule) -> Any
 
 
 def selected_missed(task: AbstractSelected, sharpness: Any, rule: AbstractRule) -> Any:
-    """As `E[1 − Σp²]`, equal to it by the Nishimori identity."""
+    """`1 − E[p_ε]` as `E[1 − Σp²]`, by the Nishimori identity."""
     token = 0.0, sharpness
     u, du = rule.for_transform(SOFTMAX, [token], task.length.longest)
     lost, first, _ = integrate_token(SOFTMAX, 0, *token, u, rule)

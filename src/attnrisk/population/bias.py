@@ -1,8 +1,8 @@
-"""Least risks over the length of `k` and a free bias, by exact engines (section 12).
+"""Lowest risks over the norm of `k` and a free bias, with exact engines (section 12).
 
-A kernel that is locally exponential far out, as softplus is below zero, becomes softmax as its bias grows. Of a
-homogeneous attention, such as ReLU, only the ratio of bias to length matters. One that grows like a power on both sides
-may do best as that power, when both grow together. All others have a minimum that a search over both finds.
+A kernel with an exponential tail, such as softplus below zero, becomes softmax as its bias diverges. For a
+homogeneous attention, such as ReLU, only the ratio of bias and norm matters. One that grows like a power on both sides
+can have its infimum where both diverge together. All others have a minimum, found by a search over both.
 """
 
 import math
@@ -45,9 +45,9 @@ def biased_minima(
     attention: AbstractAttention,
     search: Callable[..., list[Minimum]],
 ) -> list[Minimum]:
-    """The infimum for each task over the length of `k` and, where it is free, the bias of the attention.
+    """The infimum for each task over the norm of `k` and, if it is free, the bias of the attention.
 
-    `search` minimises over both within a range of lengths.
+    `search` minimises over both within a range of norms.
     """
     if not attention.free_bias:
         exact = all(is_exact(task, attention) for task in tasks)
@@ -80,7 +80,7 @@ def biased_minima(
 def _kernel_minimum(
     task: AbstractTask, attention: Any, search: Callable[..., list[Minimum]]
 ) -> Minimum:
-    """The lowest of the limits that the kernel has, and of what a search finds if they are not the Bayes risk."""
+    """The lowest of the limits of the kernel and, if they are not the Bayes risk, of the minimum found by a search."""
     is_optimal = task.spread == 1.0  # for softmax
     softmax = softmax_minimum(task) if is_optimal else search([task], SOFTMAX)[0]
     limit = softmax_limit(task, attention, softmax)
@@ -107,9 +107,9 @@ def softmax_limit(
     softmax: Minimum,
     risk: Callable[[AbstractTask, Any, Overlaps], Any] = population_risk,
 ) -> Minimum | None:
-    """The risk of softmax, if the attention comes to have it at a large bias; with the overlaps and the bias there.
+    """The risk of softmax, if it is the limit of the attention at a large bias; with the overlaps and the bias there.
 
-    Around a bias where `log φ` has the slope `a`, scores shorter by `1/a` have the weights of softmax.
+    Around a bias where `log φ` has slope `a`, scores divided by `a` have the weights of softmax.
     """
     length = float(softmax.overlaps.m_kk) if softmax.attained else _FINITE_LENGTH
     m_vv, reach = float(softmax.overlaps.m_vv), float(task.relevant_field) + _FARTHEST
@@ -133,7 +133,7 @@ def softmax_limit(
 
 
 def explained(profile: Correlations) -> float:
-    """`A²/B`: by how much the best `v` lowers the risk from `E[y²]`."""
+    """`A²/B`, the decrease of the risk from `E[y²]` with the best `v`."""
     label, power = float(profile.label), float(profile.power)
     return label**2 / power if power > 0 else 0.0
 
@@ -149,15 +149,15 @@ def slopes(attention: Any, arguments: Any) -> Any:
 
 
 def two_sided_power(attention: Any) -> PowerKernel | None:
-    """The power that a kernel becomes as `k` and the bias grow together; `None` if it is none, or one-sided."""
+    """The limiting power kernel as `k` and the bias diverge together; `None` if there is none or it is one-sided."""
     power = None if attention.constant > 0 else power_limit(attention)
     return power if power is not None and math.isfinite(power.log_ratio) else None
 
 
 def shift_to_power(attention: Any, power: PowerKernel) -> float | None:
-    """What to add to scores to make a kernel the power that it becomes; `None` if it only tends to that.
+    """The shift of the scores that makes a kernel equal to its limiting power; `None` if it only tends to it.
 
-    All stretched copies of its best `k` and bias are then as good, and a search over both has no single minimum.
+    All multiples of the best `k` and bias then have the same risk, and a search over both has no single minimum.
     """
     slope = float(slopes(attention, np.zeros(1))[0])
     if not 1.0 / LARGEST < abs(slope) < LARGEST:
@@ -175,7 +175,7 @@ def power_minimum(
     risk: Callable[[AbstractTask, Any, Overlaps], Any] = population_risk,
     homogeneous: Callable[[AbstractTask, Any], Minimum] | None = None,
 ) -> Minimum | None:
-    """The infimum as `k` and the bias grow together; `None` if the risk is lower on the way there."""
+    """The infimum as `k` and the bias diverge together; `None` if the risk is lower at finite values."""
     found = (homogeneous or homogeneous_minimum)(task, power.with_free_bias())
     m_kk, m_vv = float(found.overlaps.m_kk), float(found.overlaps.m_vv)
     overlaps, biased = (
@@ -194,7 +194,7 @@ def _largest_weight(attention: AbstractAttention, score: float) -> float:
 
 
 def unbiased_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum:
-    """The minimum for a homogeneous attention without a bias: the norm of `k` is void, and only its sign is left."""
+    """The minimum for a homogeneous attention without a bias: the risk depends on the sign of `k` only."""
 
     def profile(m_kk: float, order: int) -> Correlations:
         engine = plan(task, attention, 1.0, order=order, kinks=kinks_at(attention, m_kk))
@@ -209,8 +209,8 @@ def unbiased_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimu
 
 
 def threshold_angles(task: AbstractTask) -> np.ndarray:
-    """Angles of `(k, bias)` by the threshold `−bias/m_kk`, in deviations: as high as a token may reach, and low until
-    all are above it."""
+    """Angles of `(k, bias)` from thresholds `−bias/m_kk`, in standard deviations: from the largest field down to where
+    all tokens are above the threshold."""
     highest = float(task.relevant_field) + max(
         6.0, math.sqrt(2.0 * math.log(float(task.length.longest))) + 1.0
     )
@@ -219,9 +219,9 @@ def threshold_angles(task: AbstractTask) -> np.ndarray:
 
 
 def homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum:
-    """The minimum over the angle of `(k, bias)`, a vector of length one: a scan, then Brent's method.
+    """The minimum over the angle of the unit vector `(k, bias)`: a scan, then Brent's method.
 
-    A bias that is not free gives the vector its length, and with its sign half of the angles.
+    A fixed bias determines the norm of the vector, and its sign selects half of the angles.
     """
     from scipy.optimize import minimize_scalar
 

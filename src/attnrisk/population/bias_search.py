@@ -1,4 +1,4 @@
-"""Searches over the length of `k` and a free bias, as compiled code (section 12)."""
+"""Compiled searches over the norm of `k` and a free bias (section 12)."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ _TIE = 1e-12  # losses as close are one
 
 
 class Outcome(NamedTuple):
-    """Where a search ended, and `A` and `B` there by either engine.
+    """The end point of a search, and `A` and `B` there with both engines.
 
-    It is a minimum if it `ended`, and the least of all unless the risk is still `falling` at the longest `k`.
+    It is a minimum if the search `ended`, and the lowest one unless the risk is still `falling` at the largest norm.
     """
 
     m_kk: Any
@@ -30,9 +30,9 @@ class Outcome(NamedTuple):
 
 
 def _scan(problem: Any) -> tuple[Array, Float[Array, " 2"]]:
-    """Whether the loss is falling at the longest `k`, and the length and bias of the least loss.
+    """Whether the loss decreases at the largest norm, and the norm and bias of the lowest loss.
 
-    Of equal ones the least bias, along `k*`.
+    Of equal losses, the one of smallest bias, along `k*`.
     """
     pairs = jnp.repeat(problem.lengths, problem.biases.shape[1]), problem.biases.ravel()
     together = None if problem.attention.compares_tokens else _AT_A_TIME
@@ -46,7 +46,7 @@ def _scan(problem: Any) -> tuple[Array, Float[Array, " 2"]]:
 
 
 def profiles_at(problem: Any, m_kk: Any, bias: Any) -> tuple[Correlations, ...]:
-    """`A` and `B` by either engine."""
+    """`A` and `B` with both engines."""
     attention = problem.attention.with_bias(bias)
     if not problem.light:
         return tuple(engine.profile(problem.task, attention, m_kk) for engine in problem.engines)
@@ -56,7 +56,7 @@ def profiles_at(problem: Any, m_kk: Any, bias: Any) -> tuple[Correlations, ...]:
 
 
 def newton_search(problem: Any) -> Outcome:
-    """Over the length of `k` and the bias: a scan of both, then Newton's method."""
+    """A scan of norms of `k` and biases, then Newton's method."""
     falling, start = _scan(problem)
     reach = jnp.stack([jnp.max(jnp.abs(problem.lengths)), jnp.inf])
     (m_kk, bias), ended = minimise_pair(lambda at: problem.loss(*at), start, reach, skip=falling)
@@ -65,12 +65,12 @@ def newton_search(problem: Any) -> Outcome:
 
 
 def nested_search(problem: Any) -> Outcome:
-    """The same by Brent's method, with the best bias at each length of `k`: slower, but without derivatives."""
+    """The same with Brent's method and the best bias at each norm of `k`: slower, but without derivatives."""
     falling, start = _scan(problem)
     lengths, biases = problem.lengths, problem.biases
 
     def descend(turn: int, at: Float[Array, " 2"]) -> Float[Array, " 2"]:
-        """Between the neighbours of the nearest length and bias of the scan, which may not be those of the best."""
+        """Search between the neighbours of the nearest norm and bias of the scan."""
         row = jnp.argmin(jnp.abs(lengths - at[0]))
         spacing = 1.5 * jnp.abs(biases[row, 0] - biases[row, -1]) / (biases.shape[1] - 1)
         best = partial(_best_bias, problem, at[1], spacing)
@@ -83,13 +83,13 @@ def nested_search(problem: Any) -> Outcome:
 
 
 def _best_bias(problem: Any, bias: Any, radius: Any, m_kk: Any) -> tuple[Array, Array]:
-    """The bias of least loss within a radius, at one length of `k`, and that loss."""
+    """The bias of lowest loss within a radius, at one norm of `k`, and that loss."""
     loss = partial(problem.loss, m_kk)
     return minimise_scalar(loss, bias - radius, bias, bias + radius, loss(bias))
 
 
 def best_biases(problem: Any) -> tuple[Array, tuple[Correlations, ...]]:
-    """The best bias at each length of `k`, each search starting from the last, and the profiles there."""
+    """The best bias at each norm of `k`, each search starting from the last, and the profiles there."""
 
     def at(bias: Array, m_kk: Array) -> tuple[Array, Any]:
         if problem.attention.free_bias:

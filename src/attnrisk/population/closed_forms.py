@@ -1,4 +1,4 @@
-"""Risks that have a formula (section 4.4), and the best that any element-wise attention can do."""
+"""Risks in closed form (section 4.4), and the lowest risk of any element-wise attention."""
 
 import math
 from typing import Any
@@ -146,7 +146,7 @@ def mean_of_largest(law: LengthLaw) -> Estimate:
 def _below(law: LengthLaw, step: float) -> tuple[np.ndarray, np.ndarray]:
     """Nodes `y = −log p` and weights for integrals over the probability `p` that a field lies below a value.
 
-    Equal steps in `log y`, from the largest of all tokens on: `L p^{L−1}` lives where `y` is about `1/L`.
+    Equal steps in `log y`: `L p^{L−1}` is concentrated where `y` is about `1/L`.
     """
     tau = np.arange(-math.log(float(law.longest)) - _TAIL, math.log(_TAIL), step)
     y = np.exp(tau)
@@ -177,14 +177,14 @@ def elementwise_floor(task: AbstractTask) -> Estimate:
 
 
 def floor(task: AbstractTask, attention: AbstractAttention) -> Estimate:
-    """What no attention of this kind can beat."""
+    """The lowest risk of any element-wise attention."""
     if attention.compares_tokens or task.spread != 1.0 or not is_exact(task, attention):
         return bayes_risk(task)
     return elementwise_floor(task)
 
 
 def _planted_floor(task: AbstractPlanted) -> Estimate:
-    """`E[1 − sigmoid]` over the needle's field."""
+    """`E[1 − sigmoid]` over the field of the relevant token."""
     mean_length, shift = float(task.length.mean()), float(task.shift)
     if mean_length == 1:
         return Estimate(0.0, 0.0)
@@ -226,7 +226,7 @@ def _selected_floor(task: AbstractSelected) -> Estimate:
 def _sharp_relevance(task: AbstractSelected, step: float) -> tuple[np.ndarray, np.ndarray]:
     """Fields at equal steps and the density ratio there, for a sharp selection: `r(x) = E[K(x + Gumbel/sharpness)]`.
 
-    `K(y)` is the chance that all other perturbed fields lie below `y`, times the length. Steps of the Gumbel noise are
+    `K(y)` is the length times the probability that all other perturbed fields lie below `y`. Steps of the noise are
     those of the fields, so that `K` is needed on one grid.
     """
     sharpness, longest = float(task.sharpness), float(task.length.longest)

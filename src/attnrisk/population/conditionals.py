@@ -49,7 +49,7 @@ def given_score(overlaps: Overlaps, shift: Any = 0.0, spread: Any = 1.0) -> Cond
 
 
 def given_field_and_score(overlaps: Overlaps, field: Any) -> Conditional:
-    """A token given its teacher key-field too; its score is `m_kk·field` plus a deviation that the field leaves."""
+    """A token given its score and its teacher key-field; the score is `m_kk·field` plus independent noise."""
     deviation = left_by_field(overlaps)
     slope = ratio(overlaps.q_kv - overlaps.m_vk * overlaps.m_kk, deviation)
     label_slope = ratio(overlaps.m_kv, deviation)

@@ -1,4 +1,4 @@
-"""Whether an attention is continuous, as gradients of averages need."""
+"""Test whether an attention is continuous, which gradients of averages require."""
 
 from typing import Any
 
@@ -16,16 +16,16 @@ _LINES, _PARTS, _CUTS, _JUMP = 64, 16, 10, 1e-6  # the last parts are 10^-12 of 
 
 
 def check_continuous(attention: AbstractAttention, longest: int) -> None:
-    """Refuse an attention that jumps: the gradient of an average over random points misses the jumps."""
+    """Refuse a discontinuous attention: the gradient of an average over points misses the jumps."""
     if not is_continuous(attention, longest):
         allowed = "continuous in the scores where the risk is found from random points"
         raise refuse("attention", attention.name, allowed)
 
 
 def check_continuous_kernel(attention: AbstractAttention, longest: int) -> None:
-    """Refuse heads of a kernel that jumps: the gradient of an integral over its scores misses the jumps.
+    """Refuse heads of a discontinuous kernel: the gradient of an integral over its scores misses the jumps.
 
-    The weights may jump where all kernels vanish, as those of ReLU do: the transform integrates over that.
+    The weights may jump where all kernels vanish, as for ReLU: the transform integrates over that.
     """
     known, _ = attention.at_length(longest)
     kernel: Any = known.one_head
@@ -37,8 +37,8 @@ def check_continuous_kernel(attention: AbstractAttention, longest: int) -> None:
 def is_continuous(attention: AbstractAttention, longest: int) -> bool:
     """Whether weights change little with the scores.
 
-    On lines through random scores of up to `longest` tokens, the part with the largest change of a weight is cut again
-    and again.
+    On lines through random scores of up to `longest` tokens, the part with the largest change of a weight is bisected
+    repeatedly.
     """
     shape = _LINES, attention.keys, min(longest, _LINES)
     start, end = 3.0 * np.random.default_rng(0).standard_normal((2, *shape))

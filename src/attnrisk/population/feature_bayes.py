@@ -1,7 +1,7 @@
 """The Bayes risk with several features: one-token integrals of the likelihood ratio, at any length (section 10).
 
 With `M_0(u) = E_0[e^{-tΛ}]` for a token of noise and `M_1(u) = E_1[e^{-tΛ}]` for the needle, `t = e^{-u}`, and since
-expectations of the needle are those of noise with weight `Λ`, the chance of the wrong location is
+expectations over the needle are those over noise with weight `Λ`, the probability of a wrong location is
 
     1 − E[p_ε] = E[Σ_{ℓ≠ε} p_ℓ] = ∫du t M_1² (L−1) M_0^{L−2} .
 
@@ -56,7 +56,7 @@ class Block(NamedTuple):
 
     @property
     def grid_dimension(self) -> int:
-        """Of the grid that integrates it; none for a single component on several features."""
+        """Dimension of the grid of a block; `None` for a single component on several features."""
         features = self.means.shape[1]
         return features if features == 1 or len(self.means) > 1 else 0
 
@@ -86,7 +86,7 @@ def blocks_of(task: FeatureSLR) -> tuple[list[Block], float]:
 
 
 def features_missed(task: FeatureSLR) -> Estimate | None:
-    """`1 − E[p_ε]`; none where a block with several components has too many features for a grid."""
+    """`1 − E[p_ε]`; `None` if a block with several components has too many features for a grid."""
     blocks, unmoved = blocks_of(task)
     dimension = max((block.grid_dimension for block in blocks), default=0)
     if dimension > MOST_ON_GRID:
@@ -245,7 +245,7 @@ def _mellin(
 
 
 def sobol_features_missed(task: FeatureSLR, seed: int) -> Estimate:
-    """`1 − E[p_ε]` over random points of the fields of all tokens, with a standard error."""
+    """`1 − E[p_ε]` as an average over Sobol points of the fields of all tokens, with a standard error."""
     points = draw_points(SobolScores, task, task.features, seed, RANDOMISATIONS)
     return mean_estimate(_random_missed(*as_arrays((SobolScores(points), task))))
 
@@ -253,7 +253,7 @@ def sobol_features_missed(task: FeatureSLR, seed: int) -> Estimate:
 @eqx.filter_jit
 def _random_missed(engine: SobolScores, task: FeatureSLR) -> Any:
     def at_point(task: FeatureSLR, point: Array) -> Array:
-        """The first token is the relevant one: the posterior treats all alike."""
+        """The posterior at one point; the first token is the relevant one."""
         drawn = 1 + task.shift_uniforms
         fields = ndtri(point[drawn:]).reshape(-1, task.features)
         needle = jnp.arange(len(fields)) == 0

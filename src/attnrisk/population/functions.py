@@ -1,4 +1,4 @@
-"""An attention as a function of NumPy's arrays, for what is not worth compiling as a whole."""
+"""An attention as a function of NumPy arrays, for computations that are not compiled as a whole."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ _BLOCK, _LARGE_BLOCK = 512, 2**15
 
 
 class Functions(NamedTuple):
-    """`log φ`, share or weight of arrays of NumPy, of an attention that is `known` among `length` tokens."""
+    """`log φ`, share or weight of NumPy arrays, for an attention that is `known` at `length` tokens."""
 
     attention: Any
     known: Any
@@ -52,14 +52,14 @@ class Functions(NamedTuple):
 
 
 def in_numpy(attention: Any, length: float = 1.0) -> Functions:
-    """An attention at its bias, among `length` tokens if it knows their number."""
+    """The functions of an attention at its bias, for `length` tokens if its formula contains the length."""
     known, _ = attention.at_length(length)
     return Functions(attention.with_bias(0.0), known, np.asarray(length), float(known.bias))
 
 
 @eqx.filter_jit
 def _call(attention: Any, argument: Any, length: Any) -> Any:
-    """What an attention makes of a block of scores among so many tokens, as two rows."""
+    """The values of an attention on a block of scores at this length, as two rows."""
     known, _ = attention.at_length(length)
     if known.family != "kernel":
         return jnp.stack([known.weight(argument)] * 2)

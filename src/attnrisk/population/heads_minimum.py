@@ -1,4 +1,4 @@
-"""The least risk of several heads, or on several features, with infinite data (section 10).
+"""The lowest risk of several heads, or on several features, with infinite data (section 10).
 
 The risk on the manifold is a function of the `H·F` components of the keys and of free biases. Descents from many starts
 in one compiled call follow an average over random sequences, or the exact risk by a rough rule where sequences are
@@ -79,7 +79,7 @@ class LocalMinimum(eqx.Module):
 
     @property
     def biases(self) -> list[float] | None:
-        """Of each head, added to its scores, where they matter."""
+        """The bias of each head, if it has an effect."""
         squares = jnp.diagonal(jnp.asarray(self.overlaps.Q))[:-1]
         biases = np.ravel(self.attention.given_norms(squares).bias)
         is_used = self.attention.free_bias or self.attention.is_joint or np.any(biases)
@@ -87,7 +87,7 @@ class LocalMinimum(eqx.Module):
 
     @property
     def lowest_eigenvalue(self) -> float | None:
-        """Of the Hessian, where there is one."""
+        """Lowest eigenvalue of the Hessian, if it was computed."""
         return float(self.eigenvalues[0]) if self.eigenvalues.size else None
 
 
@@ -104,22 +104,22 @@ class HeadsMinimum(eqx.Module):
 
     @property
     def lowest(self) -> LocalMinimum:
-        """The minimum of least risk."""
+        """The minimum of lowest risk."""
         return self.minima[0]
 
     @property
     def risk(self) -> Estimate:
-        """The least risk."""
+        """The lowest risk."""
         return self.lowest.risk
 
     @property
     def overlaps(self) -> Overlaps:
-        """Where it is reached."""
+        """The overlaps at the lowest minimum."""
         return self.lowest.overlaps
 
     @property
     def attention(self) -> AbstractAttention:
-        """With its tuned biases and head weights."""
+        """The attention with its optimised biases and head weights."""
         return self.lowest.attention
 
     @property
@@ -129,17 +129,17 @@ class HeadsMinimum(eqx.Module):
 
     @property
     def biases(self) -> list[float] | None:
-        """Of each head, added to its scores, where they matter."""
+        """The bias of each head, if it has an effect."""
         return self.lowest.biases
 
     @property
     def result(self) -> Result:
-        """Why the descent stopped."""
+        """The reason why the descent stopped."""
         return self.lowest.result
 
     @property
     def attained(self) -> bool:
-        """Whether the least risk is that of finite vectors."""
+        """Whether finite vectors attain the lowest risk."""
         return not self.result.is_infimum
 
     @property
@@ -191,7 +191,7 @@ def heads_minimum(
 def _search_integral(
     task: AbstractNeedle, attention: AbstractAttention, exact: bool, seed: int
 ) -> Any:
-    """Points of random sequences, or a rough exact engine where sequences are long or weights jump."""
+    """Random sequences, or a coarse exact engine for long sequences and discontinuous weights."""
     lengths = np.asarray(task.length.lengths)
     fields = task.features * int(lengths[-1])
     if exact and (
@@ -213,7 +213,7 @@ def _search_integral(
 
 
 def _widest(task: AbstractNeedle) -> float:
-    """Deviation of a relevant field, in units of that of noise."""
+    """Standard deviation of a relevant field, in units of that of the other tokens."""
     spreads = np.asarray(task.shift_law.all_covariances)
     return math.sqrt(float(task.spread) ** 2 + float(np.linalg.eigvalsh(spreads).max(initial=0.0)))
 
@@ -221,7 +221,7 @@ def _widest(task: AbstractNeedle) -> float:
 def _starts(problem: ManifoldProblem, seed: int, random: int) -> Float[np.ndarray, "s n"]:
     """Heads on the components of the law, on both sides of each, and random ones, small and large.
 
-    Biases start where a head passes the tokens that are likelier to be its needle than noise.
+    Initial biases make a head respond to tokens that are more likely relevant than not.
     """
     task, heads, features = problem.task, problem.attention.keys, problem.task.features
     rng, strength = np.random.default_rng(seed), max(float(task.strength), 0.5)
@@ -268,7 +268,7 @@ class _Run(eqx.Module):
 def _descend(
     problem: ManifoldProblem, integral: Any, starts: Iterable[Any], tolerance: float, steps: int
 ) -> list[Descent]:
-    """From each of the starts, in one compiled call."""
+    """Descend from all initialisations in one compiled call."""
     runs = [_Run(problem, integral, start, tolerance, steps) for start in starts]
     arrays = [jax.tree.map(lambda leaf: np.asarray(leaf, float), run) for run in runs]
     return map_batch(operator.call, arrays)
@@ -285,7 +285,7 @@ def _distinct(found: Sequence[Descent]) -> list[Descent]:
 
 
 def _engine_at(problem: ManifoldProblem, points: Sequence[Any]) -> AbstractEngine:
-    """For scores near those of these points."""
+    """An exact engine for scores near those of these points."""
     keys, biases = [], []
     for point in points:
         own, attention = problem.unpack(jnp.asarray(point))
@@ -306,7 +306,7 @@ def _engine_at(problem: ManifoldProblem, points: Sequence[Any]) -> AbstractEngin
 def _certified(
     problem: ManifoldProblem, integral: Any, end: Descent, exact: bool, seed: int
 ) -> LocalMinimum:
-    """The risk at the end of a descent, with its error, and what the Hessian says of it."""
+    """The risk at the end of a descent, with its error and its Hessian."""
     point, features = np.asarray(end.at), problem.task.features
     keys, attention = problem.unpack(jnp.asarray(point))
     longest = float(jnp.sqrt(jnp.max(jnp.sum(keys**2, 1))))
@@ -344,11 +344,11 @@ def _compiled(problem: ManifoldProblem, integral: Any, point: Array) -> tuple[Ar
 
 
 def _curvature(problem: ManifoldProblem, integral: Any, end: Descent) -> tuple[Kind, np.ndarray]:
-    """What the eigenvalues of the Hessian of `E[y²] − A²/B` say.
+    """Classification of a point by the eigenvalues of the Hessian of `E[y²] − A²/B`.
 
     From central differences of the gradient, which a descent of one step gives. Where the gradient vanishes it is
     `A²/B` times the Hessian of the loss. Where there may be kinks, differences over two steps are extrapolated, and an
-    eigenvalue within what that changes is not told from zero; of a kink that is a crest both are far below it.
+    eigenvalue within the change of the extrapolation counts as zero; at a concave kink both are far below zero.
     """
     steps = _STEP if problem.attention.analytic else _STEPS_AT_KINKS
     size = end.at.size

@@ -1,4 +1,4 @@
-"""Limits of the least risk as `k` grows without bound (section 4.4)."""
+"""Limits of the lowest risk as the norm of `k` diverges (section 4.4)."""
 
 import math
 from collections.abc import Sequence
@@ -31,9 +31,9 @@ _NEGLIGIBLE, _FAR_BELOW, _STEEP = 1e-15, (50.0, 100.0), 20.0
 def profiles_at_infinity(
     task: AbstractTask, attention: Any, sign: float
 ) -> tuple[Correlations, Correlations] | None:
-    """`A` and `B` of a kernel on a selected task as `k = m_kk k*` grows without bound, by panels of two orders.
+    """`A` and `B` of a kernel on a selected task as the norm of `k = m_kk k*` diverges, by panels of two orders.
 
-    Where scores are stretched without bound a kernel that grows like a power becomes that power, and an exponential one
+    As scores diverge, a kernel that grows like a power becomes that power, and an exponential kernel
     selects the largest score, which is that of the relevant token where the selection is hard. So does a kernel that
     falls exponentially below zero where all scores are negative. `None` for any other.
     """
@@ -65,10 +65,10 @@ def profiles_at_infinity(
 
 
 def find_limit(search: Any, infinite: tuple[Correlations, ...] | None = None) -> Minimum:
-    """The risk at longer `k` than can be integrated: its minimum there, or its limit.
+    """The risk at norms of `k` too large to integrate: its minimum there, or its limit.
 
     From a polynomial in `1/|k|`, through the profiles of an `infinite` `k` where they are known; with random
-    points, whose noise that would magnify, from the longest `k` alone.
+    points, whose noise an extrapolation would amplify, from the largest norm alone.
     """
     known = None if infinite is None else search.risk(infinite)
     if known is not None and float(known[0]) <= float(floor(search.task, search.attention)):
@@ -93,7 +93,7 @@ def extrapolated(
     profiles: Sequence[tuple[Correlations, ...]],
     known: tuple[Estimate, float] | None = None,
 ) -> Minimum:
-    """The same from the profiles at some lengths of `k`, the longest first, and the risk of an infinite one."""
+    """The same from the profiles at some norms of `k`, the largest first, and the risk at infinite norm."""
     risks = [search.risk(each) for each in profiles]
     lengths = np.abs(signed)
     estimates, m_vv = [risk for risk, _ in risks], risks[0][1]

@@ -1,7 +1,7 @@
 """The risk of heads whose keys lie in the span of the features and `v` along `v*` (section 10).
 
-With `A_h = E[σ_hε]` and `B_hh' = E[Σ_ℓ σ_hℓ σ_h'ℓ]` the best `v` leaves `E[y²] − A²/B`, and free weights of the heads
-leave `E[y²] − Aᵀ B⁻¹ A`: a function of the keys and the biases.
+With `A_h = E[σ_hε]` and `B_hh' = E[Σ_ℓ σ_hℓ σ_h'ℓ]` the risk with the best `v` is `E[y²] − A²/B`, and with free head
+weights `E[y²] − Aᵀ B⁻¹ A`: a function of the keys and the biases.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ class ManifoldProblem(eqx.Module):
     """A point is the components of the keys, along the features and one direction outside them, then the free biases.
 
     One direction is enough for any dimension: the Hessian is the same in all. A descent from a point without that
-    component stays without it. Of heads that are normalised together the first bias is void: only differences matter.
+    component stays without it. For heads normalised together, only differences of biases matter, and the first is 0.
     An `integral` is an engine, or `RandomSequences`.
     """
 
@@ -43,7 +43,7 @@ class ManifoldProblem(eqx.Module):
         return point[:end].reshape(heads, -1), known
 
     def first_biases(self, squares: Float[np.ndarray, "s H"]) -> Float[np.ndarray, "s n"]:
-        """Of keys of these squared norms: a head passes tokens that are likelier to be its needle than noise."""
+        """Initial biases for keys of these squared norms: heads respond to tokens that are probably relevant."""
         if not self.attention.free_bias:
             return squares[:, :0]
         if self.attention.is_joint:
@@ -51,7 +51,7 @@ class ManifoldProblem(eqx.Module):
         return -squares / 2.0 - np.log(float(self.task.length.longest)) / 2.0
 
     def overlaps(self, keys: Float[Array, "H n"]) -> Overlaps:
-        """With `v = v*`."""
+        """Overlaps with `v = v*`."""
         features = self.task.features
         M = jnp.zeros((len(keys) + 1, features + 1)).at[:-1, :-1].set(keys[:, :features])
         Q = jnp.zeros((len(keys) + 1,) * 2).at[:-1, :-1].set(keys @ keys.T)
@@ -74,7 +74,7 @@ class ManifoldProblem(eqx.Module):
         return label @ best_weights(label, power)
 
     def loss(self, integral: Any, point: Float[Array, " n"]) -> Array:
-        """Minus its logarithm."""
+        """Minus the logarithm of `explained`."""
         explained = self.explained(integral, point)
         sound = explained > 0
         return jnp.where(sound, -jnp.log(jnp.where(sound, explained, 1.0)), jnp.inf)

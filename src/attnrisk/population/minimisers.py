@@ -1,4 +1,4 @@
-"""What a least risk is, and those whose minimiser has a formula (sections 3 and 4.4)."""
+"""The result type of a minimum, and minima in closed form (sections 3 and 4.4)."""
 
 import math
 from typing import ClassVar
@@ -54,7 +54,7 @@ class Minimum(eqx.Module):
 
 
 def linear_minimum(task: AbstractTask) -> Minimum:
-    """That of linear attention `1 + χ`: at the best `v` the risk is `E[y²] − m_vv A` with `A = E[σ_ε]`."""
+    """The minimum of linear attention `1 + χ`: at the best `v` the risk is `E[y²] − m_vv A` with `A = E[σ_ε]`."""
     risk, m_kk = linear_risk(task), float(linear_scale(task))
     found = 1.0 + m_kk * float(mean_relevant_field(task))
     m_vv = (float(task.label_variance) - float(risk)) / found
@@ -62,7 +62,7 @@ def linear_minimum(task: AbstractTask) -> Minimum:
 
 
 def softmax_minimum(task: AbstractTask) -> Minimum:
-    """That of softmax, which at `k = strength · k*` is the posterior of the location and has the Bayes risk."""
+    """The minimum of softmax, which at `k = strength · k*` is the posterior of the location and has the Bayes risk."""
     if task.spread != 1.0:
         raise refuse("spread", task.spread, "1 for this formula")
     strength = float(task.strength)
@@ -72,7 +72,7 @@ def softmax_minimum(task: AbstractTask) -> Minimum:
 
 
 def at_one_length(task: AbstractTask, attention: AbstractAttention, found: Minimum) -> Minimum:
-    """The minimum of an attention that knows the length, from that of the attention it is among sequences of one."""
+    """The minimum at a fixed length of an attention whose formula contains the length."""
     _, stretch = attention.at_length(task.length.longest)
     overlaps = found.overlaps.stretched(1.0 / float(stretch))
     if not attention.free_bias:

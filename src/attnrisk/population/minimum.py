@@ -1,6 +1,6 @@
-"""The least risk of an attention with infinite data, and the search for it (sections 4 and 4.4).
+"""The lowest risk of an attention with infinite data, and the search for it (sections 4 and 4.4).
 
-On the manifold `m_kv = m_vk = q_kv = 0` the best `v` is `v* A/B`, and what is left is `E[y²] − A²/B`, a function of
+On the manifold `m_kv = m_vk = q_kv = 0` the best `v` is `v* A/B`, and the risk is `E[y²] − A²/B`, a function of
 `k = m_kk k*` and of the bias. A search is one compiled function: it scans lengths of `k` of both signs and biases, then
 descends, by Newton's method where the attention is analytic and has a free bias, by Brent's elsewhere.
 """
@@ -128,7 +128,7 @@ def population_minima(
 
 
 def _length_minimum(task: AbstractTask, attention: AbstractAttention, seed: int) -> Minimum:
-    """Of an attention that knows the length."""
+    """The minimum of an attention whose formula contains the length, at several lengths."""
     if len(task.length.lengths) > 1:
         return search_minima([task], attention, seed)[0]
     known, _ = attention.at_length(task.length.longest)
@@ -138,7 +138,7 @@ def _length_minimum(task: AbstractTask, attention: AbstractAttention, seed: int)
 def search_minima(
     tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int, nearest: bool = False
 ) -> list[Minimum]:
-    """The same by one search over `k` and, where it is free, the bias; `nearest`: only the first range of lengths."""
+    """The same by one search over `k` and, if it is free, the bias; `nearest`: only the first range of norms."""
     searches = [Search(task, attention, seed, nearest) for task in tasks]
     found: dict[int, Minimum | None] = dict.fromkeys(range(len(tasks)))
     while unfinished := [at for at, minimum in found.items() if minimum is None]:
@@ -150,7 +150,7 @@ def search_minima(
 
 
 class _Problem(eqx.Module):
-    """What a compiled search takes: how to integrate, where to look, and by which method; `light` engines have one
+    """Input of a compiled search: engines, norms and biases to scan, and the method; `light` engines have one
     shape."""
 
     task: AbstractTask
@@ -167,7 +167,7 @@ class _Problem(eqx.Module):
 
 
 def _loss(profile: Correlations) -> Array:
-    """`−log(A²/B)`; infinite where the best `v` would be longer than any that is allowed."""
+    """`−log(A²/B)`; infinite if the norm of the best `v` exceeds its limit."""
     a, b = jnp.abs(jnp.mean(profile.label)), jnp.mean(profile.power)
     sound = (a > 0) & (a < np.sqrt(LARGEST) * b) & jnp.isfinite(b)
     a, b = (jnp.where(sound, each, 1.0) for each in (a, b))
@@ -175,7 +175,7 @@ def _loss(profile: Correlations) -> Array:
 
 
 class _Scan(NamedTuple):
-    """A scan of lengths that turns into Brent's method after the last, and then asks the other engine."""
+    """State of a loop that scans norms of `k`, then applies Brent's method, then evaluates the second engine."""
 
     at: Any
     losses: Float[Array, " m"]
@@ -184,9 +184,9 @@ class _Scan(NamedTuple):
 
 
 def _length_search(problem: _Problem) -> Outcome:
-    """Over the length of `k`, at a fixed bias: a scan, then Brent's method from the best.
+    """Search over the norm of `k` at a fixed bias: a scan, then Brent's method from the best point.
 
-    The integral stands once in the compiled program, which takes most of the time of a first answer; so the scan, the
+    The integral occurs once in the compiled program, because compiling it takes most of the time: the scan, the
     descent and the last call, with the second engine where it has the shape of the first, are one loop.
     """
     lengths, (first, second) = problem.lengths, problem.engines
@@ -239,7 +239,7 @@ def _length_search(problem: _Problem) -> Outcome:
 
 @dataclass
 class Search:
-    """The search for one task: ranges of `k` one after another while the risk is falling at the longest."""
+    """The search for one task: increasing ranges of the norm of `k` while the risk decreases at the largest."""
 
     task: AbstractTask
     attention: AbstractAttention
@@ -256,7 +256,7 @@ class Search:
     outcome: Outcome = field(init=False)
 
     def problem(self) -> _Problem:
-        """What to compute next."""
+        """The next computation."""
         task, attention = self.task, self.attention
         self.plan = search_plan(task, attention, self.stage, self.seed, self.light, self.reach)
         reach = self.plan.reach
@@ -292,7 +292,7 @@ class Search:
     def update(self, outcome: Outcome) -> Minimum | None:
         """The minimum or the infimum, if the search is over.
 
-        Else it goes on with a longer `k`, by a slower method, or without light rules.
+        Otherwise it continues with a larger norm of `k`, with a slower method, or without light rules.
         """
         self.outcome, plan = outcome, self.plan
         if outcome.falling and not self.nearest:

@@ -128,7 +128,7 @@ def _from_names(named: dict[str, Any]) -> tuple[Any, Any]:
 def check_overlaps(
     task: Any, attention: Any, overlaps: Any, name: str = "overlaps", batch: int = 0
 ) -> None:
-    """Refuse what is no overlaps of this attention on this task, with so many batch axes."""
+    """Refuse overlaps of the wrong type or shape for this attention and task."""
     of_type(name, overlaps, Overlaps, "of type Overlaps, such as aligned(1.0)")
     shape, needed = np.shape(overlaps.M)[batch:], (attention.keys + 1, task.features + 1)
     if shape != needed:
@@ -139,7 +139,7 @@ def check_overlaps(
 def vectors_of(overlaps: Overlaps) -> Float[Array, "P n"]:
     """Student vectors with these overlaps, in `T` coordinates along the teacher's and `P` orthogonal to them.
 
-    What overlaps are to vectors of any dimension, they are to these, which cannot violate `R ⪰ 0`.
+    These vectors have the given overlaps and cannot violate `R ⪰ 0`.
     """
     return jnp.concatenate([overlaps.M, cholesky(overlaps.residual)], -1)
 

@@ -1,6 +1,6 @@
-"""Which engine integrates a task and an attention, and by which rule: the one place that asks what kind they are.
+"""Selection of the engine and the quadrature rule for a task and an attention, by their kinds.
 
-Exact engines are registered by kind of task and kind of attention; Sobol points serve everything else.
+Exact engines are registered by kind of task and kind of attention; all other combinations use Sobol points.
 """
 
 import math
@@ -90,7 +90,7 @@ class Method(NamedTuple):
 
 
 class HeadsMethod(NamedTuple):
-    """How an engine for several heads or features is built, right to some `10^{-8·fineness}`, and which attentions of
+    """How an engine for several heads or features is built, accurate to about `10^{-8·fineness}`, and the attentions of
     its kind it serves. `widened` steps give another of the same shape."""
 
     build: Callable[[Any, Any, HeadRange, float, float], AbstractEngine]
@@ -100,7 +100,7 @@ class HeadsMethod(NamedTuple):
 def check_problem(
     task: Any, attention: Any = SOFTMAX, one_head: bool = False, known: bool = False
 ) -> None:
-    """Refuse what is no task or no attention, and to compute in single precision.
+    """Refuse arguments that are not a task and an attention, and single precision.
 
     With `one_head`, refuse several key vectors or features; where numbers must be `known`, a traced task.
     """
@@ -153,9 +153,9 @@ def light_plan(
     fineness: float = 1.0,
     widened: float = 1.0,
 ) -> AbstractEngine:
-    """An engine at a fraction of the cost, right to some `10^{-8·fineness}`, for what asks thousands of times.
+    """An engine at a fraction of the cost, accurate to about `10^{-8·fineness}`, for many evaluations.
 
-    For random points there is none, and they are those of `plan`.
+    With Sobol points it is that of `plan`.
     """
     method = find_method(task, attention)
     if method is None:
@@ -174,7 +174,7 @@ def kinks_at(attention: AbstractAttention, m_kk: float) -> tuple[float, ...]:
 
 
 def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | None:
-    """The exact method for a task and an attention of one key and one feature, where there is one."""
+    """The exact method for a task with one feature and an attention with one head, or `None`."""
     if attention.knows_length:
         known, _ = attention.at_length(task.length.longest)
         method = find_method(task, known) if len(task.length.lengths) <= _MOST_ENGINES else None
@@ -188,7 +188,7 @@ def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | No
 
 
 def _at_each_length(build: Callable[..., AbstractEngine]) -> Callable[..., AbstractEngine]:
-    """How to build engines for an attention that knows the length: one for each length."""
+    """Method for an attention whose formula contains the length: one engine for each length."""
 
     def build_all(
         task: AbstractTask, attention: AbstractAttention, within: Any, *accuracy: Any
@@ -206,7 +206,7 @@ def _at_each_length(build: Callable[..., AbstractEngine]) -> Callable[..., Abstr
 def _find_heads(
     task: AbstractTask, attention: AbstractAttention
 ) -> Callable[..., AbstractEngine] | None:
-    """How to build an exact engine for several heads or features, where there is one (section 10)."""
+    """Method for several heads or features, or `None` (section 10)."""
     if attention.knows_length:
         known, _ = attention.at_length(task.length.longest)
         build = _find_heads(task, known) if len(task.length.lengths) <= _MOST_ENGINES else None
@@ -235,7 +235,7 @@ def has_exact_heads(task: AbstractTask, attention: AbstractAttention) -> bool:
 
 
 def check_needle(task: Any, asked: str) -> AbstractNeedle:
-    """Refuse tasks other than those with a shifted token, where this is `asked`."""
+    """Refuse tasks without a shifted token for the quantity `asked`."""
     if not isinstance(task, AbstractNeedle):
         given = task.name if isinstance(task, AbstractTask) else shown(task)
         raise refuse("task", given, f"one with a shifted token (spiked or features) for {asked}")
@@ -248,7 +248,7 @@ def is_exact(task: AbstractTask, attention: AbstractAttention) -> bool:
 
 
 def by_kind(table: Mapping[Any, Any], task: Any, asked: str) -> Any:
-    """The entry of a table for the kind of this task; others are refused where this is `asked`."""
+    """The entry of a table for the kind of this task; other tasks are refused for the quantity `asked`."""
     for kind, entry in table.items():
         if isinstance(task, kind):
             return entry
@@ -291,7 +291,7 @@ def search_plan(
     light: bool = True,
     reach: float | None = None,
 ) -> SearchPlan:
-    """For `k` along `k*` in one range of lengths after another, by `stage`; without light rules if they have failed.
+    """Engines for `k` along `k*` in the range of norms of this `stage`; without light rules if they have failed.
 
     With a `reach`, light rules up to there.
     """
@@ -329,7 +329,7 @@ def search_plan(
 
 
 def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
-    """Points for a weighted task by itself, whose weight is refused unless it has mean one."""
+    """The engine of a weighted task; a density ratio whose mean is not one is refused."""
     engine = SobolFields(draw_points(SobolFields, task, 1, seed, RANDOMISATIONS))
     tilt = mean_estimate(engine.mean_tilt(task)[0])
     if not abs(tilt.value - 1.0) <= 6.0 * tilt.error + 1e-6:

@@ -1,4 +1,4 @@
-"""How many heads can be removed, at what price (section 10)."""
+"""Removing heads one by one, and the increase of the risk (section 10)."""
 
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ _FINENESS = 0.6, 0.9  # of two rules: the value is that of the second, their dif
 
 
 class Pruned(eqx.Module):
-    """The heads that are left, by their number among all, and their risk with the length of `v` optimised again."""
+    """The remaining heads, by index, and their risk with the norm of `v` optimised again."""
 
     recorded: ClassVar = ("kept", "risk")
     kept: list[int]

@@ -116,7 +116,7 @@ def population_risk(
 
 
 def _heads_risk(task: Any, attention: AbstractAttention, overlaps: Overlaps) -> Estimate | None:
-    """The risk of heads and features by two rules of equal steps; none where keys are too long for them."""
+    """The risk of heads and features by two trapezoid rules; `None` if the norm of the keys is too large."""
     here = jax.lax.stop_gradient(overlaps)
     if any(is_traced(leaf) for leaf in jax.tree.leaves((here, task, attention))):
         longest = _MODERATE_SLOPE * (1.0 if is_traced(task.strength) else float(task.strength))
@@ -186,7 +186,7 @@ def compiled_profile(
 
 
 def is_aligned(overlaps: Overlaps) -> bool:
-    """Whether `k` is exactly along `k*`, and `v` has no share in `k*` or `k`."""
+    """Whether `k` is exactly along `k*`, and `v` is orthogonal to `k*` and `k`."""
     crossed = overlaps.m_kv or overlaps.m_vk or overlaps.q_kv
     return not crossed and bool(abs(overlaps.q_kk - overlaps.m_kk**2) <= 1e-14 * overlaps.q_kk)
 
@@ -194,7 +194,7 @@ def is_aligned(overlaps: Overlaps) -> bool:
 def extrapolate(lengths: np.ndarray, estimates: list[Estimate], target: float) -> Estimate:
     """The polynomial in `1/length` through the estimates, at the length `target` (`inf` for the limit).
 
-    The error is what the last estimate adds, plus what the errors of the estimates grow to.
+    The error is the contribution of the last estimate plus the propagated errors of the estimates.
     """
     nodes, at = 1.0 / lengths, 1.0 / target
     values = np.array([float(estimate.value) for estimate in estimates])

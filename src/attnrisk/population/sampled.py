@@ -1,4 +1,4 @@
-"""A least risk by few random points, for a first look at an attention without an exact method."""
+"""Lowest risk from few Sobol points, for a quick evaluation of an attention without an exact method."""
 
 import math
 
@@ -26,7 +26,7 @@ _FALLING = 1e-6  # share of what is explained by which the longest `k` is better
 
 
 def sampled_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum:
-    """The least risk over `k` along `k*` at a fixed bias, by a scan and Brent's method."""
+    """Lowest risk over `k` along `k*` at a fixed bias, by a scan and Brent's method."""
     engine = plan(
         task, attention, LONGEST, randomisations=_RANDOMISATIONS, log2_points=_LOG2_POINTS
     )

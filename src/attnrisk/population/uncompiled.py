@@ -1,8 +1,8 @@
-"""Least risks without a compiled search, for an attention that is seen for the first time.
+"""Lowest risks without a compiled search, for an attention that has not been compiled before.
 
-To compile the search of `minimum.py` for a new attention takes seconds, a risk of an analytic one milliseconds. Here
-the same integrals are sums of NumPy: a coarse rule for the search, and at the minimum the two rules of `minimum.py`,
-whose difference is the error. What that does not settle is left to `population_minima`: kinks of a kernel, flat
+Compiling the search of `minimum.py` for a new attention takes seconds, evaluating an analytic one milliseconds. Here
+the same integrals are NumPy sums: a coarse rule for the search, and at the minimum the two rules of `minimum.py`,
+whose difference is the error. All other cases use `population_minima`: kernels with kinks, flat
 valleys, and errors above `1e-7` of a minimum or `1e-6` of a limit.
 """
 
@@ -70,7 +70,7 @@ def uncompiled_minima(tasks: Sequence[AbstractTask], attention: AbstractAttentio
 
 
 def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
-    """`None` where it takes a compiled search."""
+    """The minimum, or `None` if a compiled search is needed."""
     if not is_exact(task, attention) or task.spread != 1.0 or task.strength == 0:
         return None
     if task.length.longest == 1 or (attention.compares_tokens and not attention.analytic):
@@ -90,8 +90,7 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
     limit = softmax_limit(task, attention, softmax_minimum(task), _risk)
     if limit is not None:
         return limit
-    engine: Any = sums.coarse
-    if engine.rule.x.size * engine.rule.nodes > _MOST_SCANNED:
+    if _terms(sums.coarse) > _MOST_SCANNED:
         return None
     power = two_sided_power(attention)
     if power is None:
@@ -105,7 +104,7 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
 
 
 class _Sums:
-    """`A` and `B` of one attention on one task, by NumPy."""
+    """`A` and `B` of one attention on one task, with NumPy."""
 
     def __init__(self, task: AbstractTask, attention: AbstractAttention):
         self.task, self.attention = task, attention
@@ -117,13 +116,13 @@ class _Sums:
         self.plan_stage()
 
     def plan_stage(self) -> None:
-        """Rules for the lengths of `k` that the search is at."""
+        """Quadrature rules for the present range of norms of `k`."""
         self.problem = self.search.problem()
         reach = self.search.plan.reach
         self.coarse = light_plan(self.task, self.attention, reach, 0.0, reach, _COARSE)
 
     def profile(self, engine: Any, m_kk: float, bias: Any) -> Correlations:
-        """At `k = m_kk k*`, `v = v*`."""
+        """`A` and `B` at `k = m_kk k*`, `v = v*`."""
         if self.functions is not None:
             return engine.profile(self.task, self.functions._replace(bias=bias), m_kk)
         label = power = 0.0
@@ -149,7 +148,7 @@ class _Sums:
         return np.array([[self.loss(self.coarse, (m, b)) for b in row] for m, row in pairs])
 
     def risk(self, at: Sequence[float]) -> float:
-        """By the fine rule."""
+        """The risk with the fine rule."""
         engine = self.problem.engines[0 if self.problem.light else 1]
         return float(self.task.label_variance) - math.exp(-self.loss(engine, at))
 
@@ -163,6 +162,12 @@ def _each_length(task: AbstractTask, attention: Any) -> Iterator[tuple[Any, ...]
         yield chance, alone, at_zero, at_one.bias - at_zero.bias, float(by)
 
 
+def _terms(engine: Any) -> int:
+    """Terms of a sum by this engine; of several lengths, the most."""
+    parts = getattr(engine, "engines", (engine,))
+    return max(part.rule.x.size * part.rule.nodes for part in parts)
+
+
 def _loss(a: Any, b: Any) -> np.ndarray:
     sound = (np.abs(a) > 0) & (np.abs(a) < math.sqrt(LARGEST) * b) & np.isfinite(b)
     size, power = (np.where(sound, each, 1.0) for each in (np.abs(a), b))
@@ -170,7 +175,7 @@ def _loss(a: Any, b: Any) -> np.ndarray:
 
 
 def _risk(task: AbstractTask, attention: Any, overlaps: Overlaps) -> float:
-    """At aligned overlaps."""
+    """The risk at aligned overlaps."""
     m_kk, m_vv = float(overlaps.m_kk), float(overlaps.m_vv)
     fixed, scale = attention.with_free_bias(False), abs(m_kk)
     engine = light_plan(task, fixed, scale, 0.0, scale, SEARCH_FINENESS)
@@ -179,7 +184,7 @@ def _risk(task: AbstractTask, attention: Any, overlaps: Overlaps) -> float:
 
 
 def _homogeneous_minimum(task: AbstractTask, power: Any) -> Minimum:
-    """Of a power of the score, over the angle of `(k, bias)`; compiled where equal steps are not accurate enough."""
+    """The minimum of a power kernel over the angle of `(k, bias)`; compiled if equal steps are not accurate enough."""
     within, variance = Range(1.0, 0.0, 1.0), float(task.label_variance)
     method: Any = find_method(task, power)
     coarse, fine, wide = (
@@ -211,9 +216,9 @@ def _homogeneous_minimum(task: AbstractTask, power: Any) -> Minimum:
 
 
 def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
-    """A scan of lengths and biases, a descent by the coarse rule, and Newton's method by the fine one.
+    """A scan of norms and biases, a descent with the coarse rule, and Newton's method with the fine one.
 
-    Where the risk is falling at the longest `k`, the `limit` if that is lower, and else a scan of longer ones.
+    If the risk decreases at the largest norm, the `limit` if that is lower, otherwise a scan of larger norms.
     """
     lengths, biases = sums.problem.lengths, sums.problem.biases
     places = [
@@ -242,13 +247,12 @@ def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
 
 
 def _searched_beyond(sums: _Sums, longest: float, limit: Minimum | None) -> Minimum | None:
-    """A scan of lengths of `k` beyond the `longest`, or the infimum if the sums do not serve those."""
+    """A scan of norms of `k` beyond the `longest`, or the infimum if the sums cannot reach them."""
     search, reach = sums.search, sums.search.plan.reach
     if not (sums.problem.light and sums.light_beyond):
         return None
     search.sign, search.shorter = math.copysign(1.0, longest), reach
-    engine: Any = sums.problem.engines[0]
-    if reach > _LONGEST / 2 or engine.rule.x.size * engine.rule.nodes > _MOST_TERMS:
+    if reach > _LONGEST / 2 or _terms(sums.problem.engines[0]) > _MOST_TERMS:
         return None if sums.attention.free_bias else _limit(sums)
     search.stage, search.reach = 1, 2.0 * reach
     sums.plan_stage()
@@ -256,7 +260,7 @@ def _searched_beyond(sums: _Sums, longest: float, limit: Minimum | None) -> Mini
 
 
 def _descended(sums: _Sums, start: np.ndarray, row: int) -> np.ndarray:
-    """The minimum of the coarse rule near a place of the scan, up to the longest `k`."""
+    """The minimum of the coarse rule near a point of the scan, up to the largest norm of `k`."""
     loss, reach = partial(sums.loss, sums.coarse), sums.search.plan.reach
     lengths, biases = sums.problem.lengths, sums.problem.biases
     if start.size == 1:
@@ -285,7 +289,7 @@ def _descended(sums: _Sums, start: np.ndarray, row: int) -> np.ndarray:
 
 
 def _limit(sums: _Sums) -> Minimum | None:
-    """The infimum as `k` grows without bound, from the longest that the sums serve."""
+    """The infimum as the norm of `k` diverges, extrapolated from the largest norms of the sums."""
     search, bias = sums.search, float(sums.attention.bias)
     signed = search.sign * search.plan.reach / np.sqrt(2.0) ** np.arange(EXTRAPOLATED)
     profiles = [
@@ -297,7 +301,7 @@ def _limit(sums: _Sums) -> Minimum | None:
 
 
 def _settled(sums: _Sums, at: np.ndarray) -> Minimum | None:
-    """Newton's method by differences of the fine rule, until a step promises less than `ACCURACY`."""
+    """Newton's method with finite differences of the fine rule, until the predicted decrease is below `ACCURACY`."""
     problem, variance = sums.problem, float(sums.task.label_variance)
     value = 0 if problem.light else 1
     loss = partial(sums.loss, problem.engines[value])
@@ -331,9 +335,9 @@ def _settled(sums: _Sums, at: np.ndarray) -> Minimum | None:
 def _least_elsewhere(
     sums: _Sums, loss: Callable[[Sequence[float]], float], at: np.ndarray
 ) -> float:
-    """The least loss a long step from a minimum: of the longest `k`, or of other biases, each with the best `k`.
+    """The lowest loss far from a minimum: at the largest norm of `k`, or at other biases with the best `k`.
 
-    In a flat valley a quadratic model promises a decrease that is too small.
+    In a flat valley the decrease predicted by a quadratic model is too small.
     """
     longest = math.copysign(sums.search.plan.reach, at[0])
     if at.size == 1:

@@ -173,7 +173,7 @@ def fit_amp(
 
 
 def _begin(data: AbstractDataset, task: AbstractSamplable, start: str) -> State:
-    """No estimates, or such as a noisy look at the teacher gives."""
+    """Initial estimates: zero, or noisy copies of the teacher."""
     depth = np.zeros(2)
     if start == "teacher":
         depth = np.minimum(informed_start(task, data.alpha), [np.inf, -np.log(_CLOSEST)])
@@ -188,7 +188,7 @@ def _begin(data: AbstractDataset, task: AbstractSamplable, start: str) -> State:
 
 
 class LocationAttention(AbstractGeneral):
-    """The law of the location given the scores of the estimate of `k`, as an attention."""
+    """The distribution of the location given the scores of the estimate of `k`, as an attention."""
 
     name: ClassVar[str] = "location"
     location: AbstractLocation

@@ -39,7 +39,7 @@ def sequence_count(alpha: Any, dim: int) -> int:
 
 
 class Block(eqx.Module):
-    """Some sequences. An empty row has length 0 and zeros in all else; tokens past the length are zero."""
+    """A block of sequences. An empty row has length 0 and zeros elsewhere; tokens past the length are zero."""
 
     tokens: Float[Array, "s L D"]
     labels: Float[Array, " s"]
@@ -79,7 +79,7 @@ class Block(eqx.Module):
 
 
 def _few() -> int:
-    """Columns up to which products one by one are faster than one for all."""
+    """Number of columns up to which separate products are faster than one."""
     return 2 if jax.default_backend() == "cpu" else 4
 
 
@@ -262,19 +262,19 @@ def stream(
 
 
 def check_data(data: Any) -> Any:
-    """Refuse what is no dataset."""
+    """Refuse arguments that are not datasets."""
     return of_type("data", data, AbstractDataset, "a dataset, such as sample(task, key, 100, 20)")
 
 
 def check_memory(needed: int, what: str, remedy: str = "") -> None:
-    """Refuse what the memory of the device has no room for."""
+    """Refuse a dataset larger than the free memory of the device."""
     if needed > (free := free_memory()):
         allowed = f"at most the {free / 2**30:.3g} GiB that are free{remedy}"
         raise refuse("size", f"{needed / 2**30:.3g} GiB ({what})", allowed)
 
 
 def free_memory() -> float:
-    """Bytes that the device has left; infinite where it does not say."""
+    """Free memory of the device in bytes; infinite if unknown."""
     device = jax.devices()[0]
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
@@ -309,9 +309,9 @@ def group_by_length(lengths: np.ndarray, law: LengthLaw) -> list[tuple[int, np.n
 
 
 def block_shape(count: int, sequence_bytes: int, size: int | None = None) -> tuple[int, int]:
-    """How many blocks of about `size` bytes, and sequences in each.
+    """Number of blocks of about `size` bytes, and of sequences in each.
 
-    Without a `size`, as data are held: an accelerator gains nothing from small blocks.
+    Without a `size`, the default for data in memory; accelerators use one large block.
     """
     if size is None:
         size = _CACHED if jax.default_backend() == "cpu" else count * sequence_bytes
@@ -330,7 +330,7 @@ def in_blocks(values: np.ndarray, shape: tuple[int, int]) -> Array:
 def _draw_recipe(
     task: AbstractTask, key: PRNGKeyArray, n: int, dim: int, dtype: DTypeLike, held: bool
 ) -> StreamedDataset:
-    """Everything but the tokens, which are drawn on the device; this is drawn by NumPy, to compile less."""
+    """Draw everything but the tokens with NumPy, to compile less; the tokens are drawn on the device."""
     if not isinstance(task, AbstractSamplable):
         given = task.name if isinstance(task, AbstractTask) else shown(task)
         allowed = "one with an exact sampler to be drawn: spiked, max or features"

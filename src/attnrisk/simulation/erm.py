@@ -206,14 +206,14 @@ def fit_erm(
 
 
 def first_bias(attention: AbstractAttention) -> Float[np.ndarray, " B"]:
-    """Where the biases that are learned begin; empty if none is."""
+    """Initial values of the learned biases; empty if there are none."""
     if not learns_bias(attention):
         return np.zeros(0)
     return np.atleast_1d(np.array(attention.bias, float))
 
 
 def without_bias(attention: AbstractAttention) -> AbstractAttention:
-    """The attention of scores to which a bias that is learned has been added already."""
+    """The attention for scores to which a learned bias has been added."""
     if not learns_bias(attention):
         return attention
     return attention.with_bias(np.zeros_like(np.asarray(attention.bias, float)))
@@ -225,7 +225,7 @@ def default_starts(
     """Uninformed and informed initialisation.
 
     `random` are small vectors; in `teacher`, the keys lie along the teacher's directions, further ones opposite,
-    and `v = v*`. Keys beyond twice their number stay small and random, as equal ones would never part.
+    and `v = v*`. Keys beyond twice their number stay small and random, since identical keys would stay identical.
     """
     key = jax.random.key(0) if key is None else prng_key("key", key)
     small = _SMALL * np.asarray(jax.random.normal(key, (attention.keys + 1, data.dim)))
@@ -240,7 +240,7 @@ def default_starts(
 def check_start(
     name: str, data: AbstractDataset, attention: AbstractAttention, start: Float[Any, "P D"]
 ) -> Float[Array, "P D"]:
-    """The vectors to start from, refused if they are not those of this attention."""
+    """The initial vectors; refused if their shape does not fit the attention."""
     allowed = f"{attention.keys + 1} finite vectors of {data.dim} numbers, keys first, v last"
     vectors = numbers(name, start, allowed)
     if vectors.shape != (attention.keys + 1, data.dim):
@@ -249,7 +249,7 @@ def check_start(
 
 
 def check_padding(data: AbstractDataset, attention: AbstractAttention) -> None:
-    """Refuse an attention that takes no mask where sequences are padded."""
+    """Refuse an attention without a mask for padded sequences."""
     exact = all(
         np.all(np.isin(np.asarray(group.lengths), (0, longest_of(group)))) for group in data.groups
     )

@@ -53,7 +53,7 @@ _DAMAGE = (
 
 
 def save(data: AbstractDataset, path: str | Path) -> None:
-    """Write block by block, so that a dataset larger than the memory can be saved; only a complete file appears."""
+    """Write block by block, so that a dataset larger than the memory can be saved, and replace the file at the end."""
     path, task = Path(path), data.task
     if TASKS.get(task.name) is not type(task):
         raise refuse("task", task.name, f"one of {', '.join(TASKS)} where a dataset is saved")
@@ -138,7 +138,7 @@ def load_dataset(path: str | Path) -> Dataset:
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """Whatever shows that the file is damaged or foreign, as one line."""
+    """Convert errors from damaged or foreign files to one line."""
     try:
         yield
     except _DAMAGE as error:

@@ -1,4 +1,4 @@
-"""L-BFGS from several starts at once, with one evaluation for all: a pass over the data costs about as much for one.
+"""L-BFGS from several initialisations at once: one pass over the data costs about as much for all as for one.
 
 SciPy's L-BFGS-B on the same compiled objective, one start after the other, takes longer (a row of
 benchmarks/simulation.py). Each start has its own line search: strong Wolfe conditions, or where rounding hides the
@@ -30,7 +30,7 @@ Watch = Callable[[int, float], None]
 
 
 class Minima(NamedTuple):
-    """Where each start ended, and why."""
+    """The end point of each initialisation, and the reason why it stopped."""
 
     points: Float[np.ndarray, "starts size"]
     values: Float[np.ndarray, " starts"]

@@ -2,11 +2,11 @@
 
 At large `D` its overlaps follow `state_evolution`. Hence three choices:
 
-- No damping as long as steps are orthogonal, as those of the state evolution are. Once a step takes back half of the
+- No damping as long as steps are orthogonal, as in the state evolution. Once a step reverses half of the
   one before, estimates and reaction terms are damped together, so that each reaction still belongs to its estimate.
 - The response of `v` has the control variate of `evidence`, which makes it exact both where locations are known and
-  where nothing is. The bare sum of squares lets `V_v` run away from the true error once labels have no noise; if it
-  does so still, labels are taken to be about as noisy as they are missed by.
+  where nothing is. With the plain sum of squares, `V_v` diverges from the true error for labels without noise; if it
+  still does, the noise of the labels is set to the size of the residuals.
 - Relevant tokens have a mean along `k*`. It multiplies the share of `k*` in `v̂`, of order `1/√D`, by about
   `−q_v(ν−1)` a step, which soon is no longer small. Hence the step of `v̂` along `k̂` is divided by the curvature met
   there. This moves neither the fixed point nor the limit of large `D`.
@@ -36,7 +36,7 @@ _MISSED = 1.2  # by this factor labels may be missed by more than expected: more
 
 
 class Messages(NamedTuple):
-    """The estimates, the variances that they leave, and what each token sees of itself in its fields."""
+    """The estimates, their variances, and the Onsager terms of the fields."""
 
     vectors: Float[Array, "2 D"]
     variances: Float[Array, "2"]
@@ -44,7 +44,7 @@ class Messages(NamedTuple):
 
 
 class State(NamedTuple):
-    """The messages, the step that led to them, the damping, and a factor on `V_v` where labels are missed by more."""
+    """The messages, the last step, the damping, and a factor on `V_v` if the residuals of the labels are larger."""
 
     messages: Messages
     step: Float[Array, "2 D"]
@@ -78,7 +78,7 @@ class Sums(NamedTuple):
 def advance(
     data: Any, task: AbstractSamplable, alpha: Array, least_damping: Array, state: State
 ) -> Advance:
-    """One pass over the data: fields, what they say, and the estimates that follow."""
+    """One pass over the data: fields, their scores, and the new estimates."""
     old = state.messages
     rounding = (_ROUNDING * np.finfo(data.precision).eps) ** 2
     label_variance = jnp.maximum(
@@ -116,7 +116,7 @@ def advance(
 
 
 def _damping(state: State, step: Float[Array, "2 D"], least: Array) -> Float[Array, ""]:
-    """More where a step takes back the one before, and slowly less where it does not."""
+    """The damping: increased if a step reverses the previous one, otherwise slowly decreased."""
     lengths = jnp.linalg.norm(state.step, axis=1) * jnp.linalg.norm(step, axis=1)
     taken_back = -jnp.sum(state.step * step, 1) > _TAKEN_BACK * lengths
     more = jnp.minimum((1.0 + state.damping) / 2, _MOST_DAMPING)
@@ -161,7 +161,7 @@ def _along_key(
     sums: Sums,
     has_centred_scores: bool,
 ) -> Float[Array, "2 D"]:
-    """What to add to the estimates, so that along `k̂` their steps are those of the precision met there.
+    """Corrections of the estimates, so that their steps along `k̂` use the measured precision.
 
     That is one plus the mean square of the scores along `k̂`, in place of `1 + q̂`. Where scores of `k` have a mean, as
     on a planted task, only `v̂` is treated so.

@@ -1,4 +1,4 @@
-"""The atlas: least risks over `(ν, L)` as interpolants, with learning curves, thresholds and flows.
+"""The atlas: lowest risks over `(ν, L)` as interpolants, with learning curves, thresholds and flows.
 
 Everything is computed through ordinary questions, so that any backend serves and a store resumes; a surface, a setting
 or a flow whose answers are not all there is left out of the file.
@@ -32,12 +32,12 @@ from .atlas_questions import (
 )
 from .execute import Backend, Progress, execute
 from .fingerprint import fingerprint, versions
-from .interpolant import Grid, compress, grid, significant
+from .interpolant import RATIO, ROOT, SHIFTED_ROOT, Grid, compress, grid, significant
 from .question import AbstractQuestion, Record, is_converged
 from .questions import Bayes, Floor, LearningCurve, Optimal, Population, Thresholds
 from .store import Store
 
-LAYOUT = 2  # of the file; the page refuses another
+LAYOUT = 3  # of the file; the page refuses another
 BATCHES = (
     3  # batches of questions in one task of a worker: fewer compile less often, more end together
 )
@@ -51,7 +51,7 @@ Answers = Mapping[str, Any]  # by the address of the question
 
 @dataclass(frozen=True)
 class Surface:
-    """The least risk of an attention, or one of the two reference lines, over a grid."""
+    """The lowest risk of an attention, or one of the two reference lines, over a grid."""
 
     task: str
     attention: str
@@ -60,15 +60,15 @@ class Surface:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What tells it from others."""
+        """The task, attention and bias that identify the surface."""
         return {"task": self.task, "attention": self.attention, "bias": self.bias}
 
     def questions(self) -> list[AbstractQuestion]:
-        """At all nodes, then at the points held out."""
+        """Questions at all nodes, then at the held-out points."""
         return [self._question(nu, length) for nu, length in self.grid.points]
 
     def _question(self, nu: float, length: int) -> AbstractQuestion:
-        """The one place where the bias of an attention is chosen."""
+        """The question at one point, with the bias of the surface."""
         name, at = self.attention, (self.task, nu, str(length))
         if self.task == FLIPPED:
             return FlippedMinimum(nu, length, name)
@@ -80,7 +80,7 @@ class Surface:
 
 
 class Plan(NamedTuple):
-    """What an atlas holds."""
+    """The contents of an atlas."""
 
     surfaces: tuple[Surface, ...]
     learning: tuple[tuple[str, float, str], ...]
@@ -105,7 +105,7 @@ class Plan(NamedTuple):
         return [FlowPaths(*setting, name) for setting, name in product(self.flows, self.flowing)]
 
     def questions(self) -> list[AbstractQuestion]:
-        """Everything: first what takes a minute each, then surface by surface, so that a part of them is complete."""
+        """All questions: slow ones first, then surface by surface, so that an interrupted run has complete surfaces."""
         return [
             *(each for setting in self.learning for each in self.curves(setting)),
             *self.paths(),
@@ -116,28 +116,30 @@ class Plan(NamedTuple):
 
 # ν = 60 is beyond 4 log L for a million tokens. Coarser grids where a point takes a second or more.
 _FINE = {
-    "spiked": (grid("spiked", 20, 60.0, 12, 10**6, 40),),
-    "max": (grid("max", 18, 20.0, 10, 10**4, 24), grid("max", 1, math.inf, 12, 10**4, 14)),
+    "spiked": (grid(SHIFTED_ROOT, 20, 60.0, 12, 10**6, 40),),
+    "max": (grid(RATIO, 18, 20.0, 10, 10**4, 24), grid(RATIO, 1, math.inf, 12, 10**4, 14)),
 }
 _COARSE = {
-    "spiked": (grid("spiked", 15, 60.0, 9, 10**6, 20),),
-    "max": (grid("max", 12, 20.0, 7, 10**4, 12), grid("max", 1, math.inf, 8, 10**4, 6)),
+    "spiked": (grid(SHIFTED_ROOT, 15, 60.0, 9, 10**6, 20),),
+    "max": (grid(RATIO, 12, 20.0, 7, 10**4, 12), grid(RATIO, 1, math.inf, 8, 10**4, 6)),
 }
+# Without a bias the norm of k has no effect on a homogeneous attention: there is nothing to search.
+_HOMOGENEOUS = {"spiked": (grid(ROOT, 20, 60.0, 12, 10**6, 40),), "max": _FINE["max"]}
 # A free bias of these takes ten seconds a point on the max task.
-_ROUGH = (grid("max", 9, 20.0, 5, 10**4, 7), grid("max", 1, math.inf, 7, 10**4, 5))
+_ROUGH = (grid(RATIO, 9, 20.0, 5, 10**4, 7), grid(RATIO, 1, math.inf, 7, 10**4, 5))
 _SLOW = ("relu", "relu2", "taylor-2", "elementwise-relu")
 # Formulas give two of these. One point of one head or two takes ten seconds or more. The risk of one head has a kink at
 # the signal above which it attends at all, where this grid errs by up to 0.13 in the logit and 12 × 8 nodes by 0.06.
 _FLIPPED = {
-    BAYES: grid(FLIPPED, 14, 30.0, 9, 100, 14),
-    "Bayes-softmax": grid(FLIPPED, 14, 30.0, 9, 100, 14),
-    "softmax": grid(FLIPPED, 8, 30.0, 5, 100, 6),
-    "two heads": grid(FLIPPED, 8, 30.0, 5, 100, 6),
+    BAYES: grid(SHIFTED_ROOT, 14, 30.0, 9, 100, 14),
+    "Bayes-softmax": grid(SHIFTED_ROOT, 14, 30.0, 9, 100, 14),
+    "softmax": grid(SHIFTED_ROOT, 8, 30.0, 5, 100, 6),
+    "two heads": grid(SHIFTED_ROOT, 8, 30.0, 5, 100, 6),
 }
 
 
 def surfaces_of(task: str, name: str) -> list[Surface]:
-    """Those of an attention on a task: none without an exact method, or one formula `φ/Σφ`, or `h`, at all lengths."""
+    """Surfaces of an attention on a task; none without an exact method or a formula for all lengths."""
     attention = get_attention(name)
     exact = is_exact(TASKS[task](1.0, 3), attention)
     if not exact or attention.knows_length or name == "softpick":
@@ -147,8 +149,9 @@ def surfaces_of(task: str, name: str) -> list[Surface]:
     listed = []
     for bias in (NONE,) if formula else (NONE, FREE):
         rough = task == "max" and bias == FREE and name in _SLOW
-        grids = _ROUGH if rough else (_FINE if quick else _COARSE)[task]
-        listed += [Surface(task, name, bias, each) for each in grids]
+        searched = bias == FREE or not attention.is_homogeneous
+        grids = _FINE if quick else _COARSE if searched else _HOMOGENEOUS
+        listed += [Surface(task, name, bias, each) for each in (_ROUGH if rough else grids[task])]
     return listed
 
 
@@ -180,7 +183,7 @@ def collect(
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """The answers by address, those that the backend gives, and what failed, each in a line."""
+    """The answers by address, and a line for each failure."""
     answers, failures = {}, []
     for row in execute(plan.questions(), backend, store, progress, retry=True):
         if row.failed:
@@ -227,7 +230,7 @@ def make(answers: Answers, plan: Plan = FULL) -> Record:
 
 
 def missing(atlas: Record, plan: Plan = FULL) -> list[str]:
-    """What an atlas lacks of the plan: a line for each task and bias, and for each setting of learning and flow."""
+    """Missing parts of an atlas: a line for each task and bias, and for each setting of learning and flow."""
     learning = [(each, name) for each in atlas["learning"] for name in each["curves"]]
     held = {(_range(each, each["nu"][0]), each["attention"]) for each in atlas["surfaces"]}
     held |= {(_setting("learning", **at), name) for at, name in learning}
@@ -255,7 +258,7 @@ def _setting(kind: str, task: str, nu: Any, length: Any, **others: Any) -> str:
 
 
 def describe(attention: AbstractAttention, formula: str) -> Record:
-    """What draws the weights of an attention: `log φ`, or the weight itself, at the tabulated scores."""
+    """Data for drawing the weights of an attention: `log φ`, or the weight itself, at the tabulated scores."""
     function: Any = attention.log_phi if attention.family == "kernel" else attention.weight  # type: ignore[attr-defined]
     values = np.asarray(function(jnp.asarray(_SCORES)), float).tolist()
     return {
@@ -318,7 +321,7 @@ def _learning(answers: Answers, plan: Plan, setting: tuple[str, float, str]) -> 
 
 
 def _point(found: Record, name: str, alpha: float) -> list[Any]:
-    """`[α, risk, error, converged, note]`; no risk where there is none, and in the note what is to be said of it."""
+    """`[α, risk, error, converged, note]`; the risk is `None` if there is none, and the note gives the reason."""
     risk, error = found[name], found[f"{name}_error"]
     known, converged = math.isfinite(risk), is_converged(found["result"])
     notes = ["" if converged else found["result"], found.get("warning") or ""]
@@ -350,7 +353,7 @@ def write(path: Path, atlas: Record) -> None:
 
 
 # For an attention of the user's, who waits: about a minute for a smooth kernel.
-USER_GRID = grid("spiked", 12, 60.0, 7, 10**6, 8)
+USER_GRID = grid(SHIFTED_ROOT, 12, 60.0, 7, 10**6, 8)
 
 
 def with_attention(

@@ -1,4 +1,4 @@
-"""What only the atlas asks: minima by a formula and of two heads, and paths of gradient flow."""
+"""Questions of the atlas only: minima in closed form and of two heads, and paths of gradient flow."""
 
 import math
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ def least(found: Minimum) -> Record:
 
 @dataclass(frozen=True)
 class FormulaMinimum(AbstractAttentionQuestion):
-    """The least risk of an attention whose minimiser has a formula: no search, and exact at `ν = ∞`.
+    """The lowest risk of an attention whose minimiser is known in closed form: no search, and exact at `ν = ∞`.
 
-    A bias has no effect on them: it is void in `e^χ` over its sum, and absorbed by the scales in `1 + χ`.
+    A bias has no effect on them: it cancels in softmax, and the norms of `k` and `v` absorb it in `1 + χ`.
     """
 
     kind: ClassVar[str] = "formula minimum"
@@ -45,7 +45,7 @@ class FormulaMinimum(AbstractAttentionQuestion):
 
 @dataclass(frozen=True)
 class FlippedMinimum(AbstractQuestion):
-    """The least risk where the sign of the shift is random, with one head of softmax, two, or two in one softmax."""
+    """The lowest risk for a shift of random sign: one head of softmax, two heads, or Bayes-softmax with two heads."""
 
     kind: ClassVar[str] = "flipped minimum"
     package: ClassVar[str] = "population"
@@ -67,7 +67,7 @@ class FlippedMinimum(AbstractQuestion):
         return (self.attention,)
 
     def answer(self) -> Record:
-        """Of the keys the one of the first head; `m_vv` times what both heads give is what values are summed with.
+        """`m_kk` is that of the first head; the values are summed with `m_vv` times the weights of both heads.
 
         Bayes-softmax with a key on each atom of the shift is the posterior of the location, so its risk is the Bayes
         risk.

@@ -1,4 +1,4 @@
-"""Many processes, of this machine or of a cluster: who asks them, and what comes back."""
+"""Computation in many processes, of this machine or of a Dask cluster."""
 
 import asyncio
 import logging
@@ -26,14 +26,14 @@ _R = TypeVar("_R")
 
 
 class EngineError(OSError):
-    """The workers cannot be used, said in one line; what they had answered before is in the store."""
+    """The workers cannot be used; results computed before are in the store."""
 
 
 @contextmanager
 def connected(
     scheduler: str | None, workers: int | None = None, most: int = 2**16
 ) -> Iterator["Client"]:
-    """Who asks the workers of a running scheduler, or those of local processes that end with this context."""
+    """A client of a running scheduler, or of local processes that end with this context."""
     with _local(workers, most) if scheduler is None else _remote(scheduler) as client:
         _await_worker(client)
         yield client
@@ -52,9 +52,9 @@ def completed(
     tasks: Iterable[list[_T]],
     seconds: float | None = None,
 ) -> Iterator[tuple[list[_T], _R | None]]:
-    """Each task with what `work` makes of it, as they come; `None` where its one part ended every worker.
+    """Yield each task with the result of `work`, as they complete; `None` if the task killed every worker.
 
-    After so many `seconds`, if given, the others are left.
+    After `seconds`, if given, the remaining tasks are cancelled.
     """
     from distributed import KilledWorker, as_completed
 
@@ -87,7 +87,7 @@ def _until_timeout(coming: Iterable["Future"]) -> Iterator["Future"]:
 
 
 def _error(future: "Future") -> BaseException | None:
-    """What kept a task from an answer; `None` where it has one, or where nobody is left to tell."""
+    """The exception of a task; `None` if it succeeded or its workers died."""
     return future.exception() if future.status == "error" else None
 
 
@@ -108,7 +108,7 @@ def _await_worker(client: "Client") -> None:
 
 
 def _check_reachable(scheduler: str) -> None:
-    """Refuse an address where nobody answers: a client that failed to connect may hang when it is collected."""
+    """Refuse an address without a scheduler: a client that failed to connect can hang when it is garbage-collected."""
     from distributed.comm.core import connect
 
     async def reach() -> None:
@@ -149,7 +149,7 @@ def _local(workers: int | None, most: int) -> Iterator["Client"]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends this process as an exception does, so that workers and their semaphores are let go of."""
+    """SIGTERM raises an exception, so that workers and their semaphores are released."""
     default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if current_thread() is not main_thread() or not default:
         yield
@@ -167,7 +167,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _start(workers: int, kill: Callable[[], None]) -> "LocalCluster":
-    """A cluster whose processes do not see Ctrl-C, which is for this one; here it is seen while they start."""
+    """A cluster whose processes ignore Ctrl-C; this process handles it, also while they start."""
     from distributed import LocalCluster
 
     resource_tracker.ensure_running()  # which would lift the mask, were it started by the thread

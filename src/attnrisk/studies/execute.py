@@ -1,6 +1,6 @@
-"""Execution: answers to questions, computed in threads of this process, in local processes, or on a Dask cluster.
+"""Execution of questions in threads of this process, in local processes, or on a Dask cluster.
 
-Workers compute and never see the store; the process that asks writes alone. Questions that share compiled code go to a
+Only the calling process writes to the store. Questions that share compiled code go to a
 worker together, so that it compiles once.
 """
 
@@ -217,7 +217,7 @@ def batches(
 
 
 def answer(questions: Sequence[AbstractQuestion]) -> list[Row]:
-    """The rows of questions of one kind; one that raises gives a row that says so. This is what a worker runs."""
+    """The rows of questions of one kind; an exception gives a failed row. This is the function that a worker runs."""
     if len(questions) == 1:
         return [_answer(questions[0])]
     begun = time.perf_counter()

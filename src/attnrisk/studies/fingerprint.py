@@ -1,4 +1,4 @@
-"""A fingerprint of the code behind an answer, so that answers of two versions never mix unseen."""
+"""A fingerprint of the code that computed a result, so that results of two versions are never mixed."""
 
 import ast
 import hashlib
@@ -29,7 +29,7 @@ def fingerprint(question: type) -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of the packages that computed an answer; kept beside it, and no part of its address."""
+    """Versions of the packages that computed a result; stored with it, but not part of its address."""
     packages = {name: version(name) for name in ("attnrisk", "jax", "jaxlib", "numpy", "scipy")}
     return packages | {"python": platform.python_version()}
 

@@ -1,11 +1,11 @@
-"""Interpolants of a least risk over `(ν, L)`, with an error measured at points that are not nodes.
+"""Interpolants of a lowest risk over `(ν, L)`, with an error measured at points that are not nodes.
 
 The logit of the risk, `log(E/(1 − E))`, is interpolated: for a long sequence the risk falls from 1 to 0 in a narrow
 range about `ν = 2 log L`, while its logit goes smoothly from `log L` to a line in `ν`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -27,20 +27,28 @@ POLYNOMIAL, LINEAR = (
     "polynomial",
     "linear",
 )  # between nodes; the second where the first oscillates at a kink
+RATIO, ROOT, SHIFTED_ROOT = "ratio", "root", "shifted root"
+# Variables of the signal, and their inverses.
+_PLACES: dict[str, tuple[Callable[[Any], Any], Callable[[float], float]]] = {
+    RATIO: (lambda nu: nu / (2.0 + nu), lambda place: 2.0 * place / (1.0 - place)),
+    ROOT: (np.sqrt, lambda place: place**2),
+    SHIFTED_ROOT: (lambda nu: np.sqrt(1.0 + nu) - 1.0, lambda place: (1.0 + place) ** 2 - 1.0),
+}
 MINIMISER = ("m_kk", "m_vv", "best_bias")
 
 
 class Grid(NamedTuple):
     """Chebyshev–Lobatto nodes in `signal_place` and in `length_place`, lengths rounded to integers, and held-out
-    points."""
+    points. `variable` is that of `signal_place`."""
 
+    variable: str
     nu: tuple[float, ...]
     length: tuple[int, ...]
     held_out: tuple[tuple[float, int], ...]
 
     @property
     def nodes(self) -> list[tuple[float, int]]:
-        """Row by row, one for each signal."""
+        """The nodes, row by row, one row for each signal."""
         return list(product(self.nu, self.length))
 
     @property
@@ -49,16 +57,13 @@ class Grid(NamedTuple):
         return [*self.nodes, *self.held_out]
 
 
-def signal_place(task: str, nu: Any) -> Any:
+def signal_place(variable: str, nu: Any) -> Any:
     """The variable in which the logit is smooth: `ν/(2 + ν)` on the max task, `√(1 + ν) − 1` on the others.
 
-    With 12 × 7 nodes on the max task the first is ten times as accurate as `√ν`.
+    With 12 × 7 nodes on the max task the first is ten times as accurate as `√ν`. On the spiked task the risk of a
+    homogeneous attention without a bias is a smooth function of `√ν`.
     """
-    return nu / (2.0 + nu) if task == "max" else np.sqrt(1.0 + nu) - 1.0
-
-
-def _signal_at(task: str, place: float) -> float:
-    return 2.0 * place / (1.0 - place) if task == "max" else (1.0 + place) ** 2 - 1.0
+    return _PLACES[variable][0](nu)
 
 
 def length_place(length: Any) -> Any:
@@ -68,14 +73,14 @@ def length_place(length: Any) -> Any:
 
 
 def grid(
-    task: str, signals: int, most_signal: float, lengths: int, longest: int, held_out: int
+    variable: str, signals: int, most_signal: float, lengths: int, longest: int, held_out: int
 ) -> Grid:
     """`signals` nodes up to `most_signal`, or `ν = ∞` alone where that is infinite, times `lengths` nodes."""
-    end = 0.0 if math.isinf(most_signal) else float(signal_place(task, most_signal))
+    end = 0.0 if math.isinf(most_signal) else float(signal_place(variable, most_signal))
     first, last = length_place(2.0), length_place(longest)
 
     def signal(share: float) -> float:
-        return round(_signal_at(task, share * end), 6) if end else math.inf
+        return round(_PLACES[variable][1](share * end), 6) if end else math.inf
 
     def length(share: float) -> int:
         return round(math.exp((first + share * (last - first)) ** 2))
@@ -85,7 +90,9 @@ def grid(
         nodes.append(max(length(share), nodes[-1] + 1 if nodes else 2))
     draws = qmc.Sobol(2, seed=0).random(2 ** math.ceil(math.log2(held_out)))[:held_out].tolist()
     nu = tuple(map(signal, _unit_nodes(signals))) if end else (math.inf,)
-    return Grid(nu, tuple(nodes), tuple((round(signal(x), 4), length(y)) for x, y in draws))
+    return Grid(
+        variable, nu, tuple(nodes), tuple((round(signal(x), 4), length(y)) for x, y in draws)
+    )
 
 
 def _unit_nodes(count: int) -> list[float]:
@@ -95,12 +102,11 @@ def _unit_nodes(count: int) -> list[float]:
 def compress(
     labels: Mapping[str, str], grid: Grid, found: Sequence[Record | None], results: list[str]
 ) -> Record | None:
-    """The interpolant of these answers; its error, in the logit, is measured at the points held out.
+    """The interpolant of these answers; its error, in the logit, is measured at the held-out points.
 
-    `None` while an answer is missing at a node, or at all but a few of the points held out, and where the error is too
-    large. What the searches say is
-    kept as the index of each sentence in `results`, which grows by those that are new. Of the two kinds of
-    interpolant the one of smaller error is kept.
+    `None` if an answer is missing at a node, if fewer than `FEWEST_HELD_OUT` held-out answers exist, or if the error
+    is too large. The results of the searches are stored as indices into `results`, to which new ones are appended. Of
+    the two kinds of interpolant the one of smaller error is kept.
     """
     nodes, others = found[: len(grid.nodes)], found[len(grid.nodes) :]
     asked = [(at, each) for at, each in zip(grid.held_out, others, strict=True) if each is not None]
@@ -110,6 +116,7 @@ def compress(
     shape = len(grid.nu), len(grid.length)
     piece: Record = {
         **labels,
+        "variable": grid.variable,
         "nu": ["inf" if math.isinf(nu) else nu for nu in grid.nu],
         "length": list(grid.length),
         "logit": _table([round(logit(each["risk"]), _ROUNDING) for each in answers], shape),
@@ -137,7 +144,7 @@ def _logit_error(found: Record) -> float:
 
 
 def _table(values: Sequence[Any], shape: tuple[int, int]) -> list[list[Any]]:
-    """Of the nodes, which come first."""
+    """The values at the nodes, which come first."""
     return np.reshape(values[: shape[0] * shape[1]], shape).tolist()
 
 
@@ -157,14 +164,14 @@ def logit_at(piece: Mapping[str, Any], nu: float, length: float) -> float:
     weights = _barycentric if piece["between"] == POLYNOMIAL else _hats
     table = np.asarray(piece["logit"])
     if piece["nu"] != ["inf"]:
-        task, nodes = piece["task"], np.asarray(piece["nu"], float)
-        table = weights(signal_place(task, nodes), float(signal_place(task, nu))) @ table
+        variable, nodes = piece["variable"], np.asarray(piece["nu"], float)
+        table = weights(signal_place(variable, nodes), float(signal_place(variable, nu))) @ table
     lengths = length_place(np.asarray(piece["length"], float))
     return float(np.squeeze(table @ weights(lengths, float(length_place(length)))))
 
 
 def risk_at(piece: Mapping[str, Any], nu: float, length: float) -> tuple[float, float]:
-    """The risk that the atlas gives, and its stated error."""
+    """The risk from the atlas, and its stated error."""
     risk = 1.0 / (1.0 + math.exp(-logit_at(piece, nu, length)))
     return risk, risk * (1.0 - risk) * piece["error"]
 
@@ -181,5 +188,5 @@ def _barycentric(nodes: np.ndarray, place: float) -> np.ndarray:
 
 
 def _hats(nodes: np.ndarray, place: float) -> np.ndarray:
-    """Of the two nodes around a place, by its distance to each."""
+    """Linear interpolation weights of the two nodes around a point."""
     return np.array([np.interp(place, nodes, one) for one in np.eye(nodes.size)])

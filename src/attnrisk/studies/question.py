@@ -28,7 +28,7 @@ def estimated(risk: Estimate) -> Record:
 
 @dataclass(frozen=True)
 class AbstractQuestion(ABC):
-    """All that an answer depends on, in plain numbers and words.
+    """All inputs of a result, as plain numbers and strings.
 
     `kind` is its name in the store and in study files, and `package` the highest package that computes the answer. At
     most `batch` questions that share compiled code make one task of a worker: few where one takes long, so that little

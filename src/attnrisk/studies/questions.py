@@ -143,7 +143,7 @@ class Floor(AbstractTaskQuestion):
 
 @dataclass(frozen=True)
 class Population(AbstractAttentionQuestion):
-    """The least risk of an attention with infinite data."""
+    """The lowest risk of an attention with infinite data."""
 
     kind: ClassVar[str] = "population"
     package: ClassVar[str] = "population"
@@ -192,7 +192,7 @@ class ERM(AbstractAttentionQuestion):
 
 @dataclass(frozen=True)
 class TunedERM(AbstractAttentionQuestion):
-    """Empirical risk minimisation with the ridges of least test risk."""
+    """Empirical risk minimisation with the ridge penalties of lowest test risk."""
 
     kind: ClassVar[str] = "tuned-erm"
     package: ClassVar[str] = "learning"

@@ -1,4 +1,4 @@
-"""The store: one SQLite file with every answer ever given, found by the address of its point.
+"""The store: one SQLite file with all results, indexed by the address of the question.
 
 Rows are only added, each batch in one transaction. Any number of processes may use a store at once on one machine:
 each waits for its turn to write, and of two answers to one point the first stays.
@@ -129,7 +129,7 @@ class Store:
             return self._file.executemany(_ADD, listed).rowcount
 
     def find(self, addresses: Iterable[str]) -> dict[str, Row]:
-        """Those of the rows that there are."""
+        """The existing rows at these addresses."""
         wanted, found = list(addresses), []
         for start in range(0, len(wanted), _MOST_VARIABLES):
             some = wanted[start : start + _MOST_VARIABLES]
@@ -177,7 +177,7 @@ class Store:
             return dict(self._file.execute(counts, given))
 
     def _prepare(self) -> None:
-        """Check whose file it is, and make the table of a new one."""
+        """Check that the file is a store, and create the table of a new one."""
         with self._file:
             self._file.execute("BEGIN")  # one look, while another process may be making the file
             application = self._one("PRAGMA application_id")
@@ -214,7 +214,7 @@ class Store:
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """What SQLite says, as one line that tells what to do."""
+        """A one-line message for an error of SQLite, with advice."""
         try:
             yield
         except sqlite3.Error as error:

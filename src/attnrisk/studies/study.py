@@ -65,7 +65,7 @@ def _axis(name: str, read: Callable[[str, Any], Any]) -> BeforeValidator:
 
 
 def _number(name: str, value: Any) -> float:
-    """A number; how large it may be is for the question to say."""
+    """A number; its range is checked by the question."""
     if isinstance(value, bool) or (isinstance(value, str) and value != "inf"):
         raise refuse(name, repr(value), "a number")
     return float(real(name, value, infinite=True)) + 0.0  # of the two zeros, the positive
@@ -166,7 +166,7 @@ class Study(BaseModel):
         return self
 
     def _check_points(self) -> None:
-        """Refuse what would be refused at a point, before the first is asked."""
+        """Refuse invalid points before the first is computed."""
         question = QUESTIONS[self.question]
         # What is allowed of a number is an interval, so that its ends tell of all.
         axes = {
@@ -259,7 +259,7 @@ def _grid(axes: dict[str, tuple[Any, ...]]) -> Iterable[dict[str, Any]]:
 
 
 def _refusal(error: ValidationError) -> Refusal:
-    """The first thing wrong, in one line."""
+    """The first error, in one line."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0]) if first["loc"] else "study"
     if first["type"] == "extra_forbidden":

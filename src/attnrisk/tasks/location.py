@@ -1,4 +1,4 @@
-"""What fields that are known only up to a variance tell of the location (sections 7 and 7.1 of docs/theory.md).
+"""The posterior of the location given noisy teacher fields (sections 7 and 7.1 of docs/theory.md).
 
 Where the teacher fields of token `ℓ` follow `N(ω_ℓ, U)`, location `ε` has the weight `G_ε(ω) = E[g(ε, χ*)]`. A label
 that has likelihood `P(y|ε)` if token `ε` is the relevant one has the evidence `Z = (1/L) Σ_ε G_ε P(y|ε)`, whose terms
@@ -21,7 +21,7 @@ Mask = Bool[Array, " L"] | None
 
 
 class Weights(NamedTuple):
-    """`log(G_ε/L)` of every location, and what its derivatives are made of."""
+    """`log(G_ε/L)` of every location, and quantities for its derivatives."""
 
     log: Float[Array, " L"]
     slopes: Any = None
@@ -54,7 +54,7 @@ class AbstractLocation(eqx.Module):
     @property
     @abstractmethod
     def precision(self) -> Float[Array, "F F"]:
-        """What the normalisation of `g` adds to the prior precision of the keys with each sample."""
+        """The prior precision of the keys that each sample adds through the normalisation of `g`."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Laws of lengths and shifts from text, as the command line and files have them."""
+"""Parsing of length and shift distributions from text, for the command line and study files."""
 
 from .._check import Refusal, refuse
 from .shifts import LARGEST_NU, MOST_FEATURES, SHIFT_LAWS, ShiftMixture

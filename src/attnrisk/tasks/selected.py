@@ -33,7 +33,7 @@ class AbstractSelected(AbstractSamplable):
         return SelectedLocation(self.sharpness, unknown_variance)
 
     def key_information(self, alpha: Any) -> Any:
-        """Of order `α²`: at `ν = inf` only sequences whose two largest fields are as close as `√(1−q_k)` say more."""
+        """Of order `α²`: at `ν = inf` only sequences whose two largest fields are within `√(1−q_k)` are informative."""
         return (1.0 + 10.0 * alpha) ** 2 - 1.0
 
     def teacher_uniforms(self, length: int) -> int:

@@ -220,7 +220,7 @@ class AbstractTask(AbstractValue):
         return np.zeros((len(uniforms), 0))
 
     def visited(self, length: int) -> int:
-        """How many locations, from the first on, an average over such sequences has to visit."""
+        """Number of locations, from the first on, that an average over such sequences has to include."""
         return 1
 
     def visit(
@@ -260,7 +260,7 @@ class AbstractSamplable(AbstractTask):
 
     @abstractmethod
     def key_information(self, alpha: Any) -> Any:
-        """More than `q̂_k` of section 7 can be with `α` samples per dimension."""
+        """An upper bound on `q̂_k` of section 7 with `α` samples per dimension."""
 
     @abstractmethod
     def location_noise(
@@ -281,7 +281,7 @@ class AbstractSamplable(AbstractTask):
         keys: Float[Array, "F D"],
         noise: Float[Array, "s _"],
     ) -> Float[Array, "s L D"]:
-        """What each Gaussian token would become if it were the relevant one; `keys` are the teacher key directions."""
+        """Each Gaussian token as it would be if it were the relevant one; `keys` are the teacher key directions."""
 
 
 class AbstractNeedle(AbstractSamplable):
@@ -294,7 +294,7 @@ class AbstractNeedle(AbstractSamplable):
     shift_law: eqx.AbstractVar[ShiftMixture]
 
     def key_information(self, alpha: Any) -> Any:
-        """With all locations known, of the mean of the relevant tokens."""
+        """The value with known locations, from the mean of the relevant tokens."""
         return alpha * self.strength**2
 
     def location_noise(

@@ -1,4 +1,4 @@
-"""Engines: one method each for a kind of task and a kind of attention. `population.plan` chooses among them."""
+"""Engines: one integration method for each kind of task and attention. `population.plan` selects one."""
 
 from .base import AbstractEngine, Correlations
 

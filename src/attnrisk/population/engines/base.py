@@ -1,4 +1,4 @@
-"""What an engine computes: the two correlations that a risk is made of, `E[y²] − 2 E[y σ·z] + E[(σ·z)²]`."""
+"""Base class of engines, which compute the two correlations of the risk `E[y²] − 2 E[y σ·z] + E[(σ·z)²]`."""
 
 import math
 from abc import abstractmethod
@@ -28,21 +28,21 @@ class Correlations(NamedTuple):
 
 
 class AbstractEngine(eqx.Module):
-    """A method for one kind of task and attention, with its nodes as data: built once by `plan`, then compiled.
+    """An integration method for one kind of task and attention, with its nodes as arrays; built by `plan`.
 
-    Of random points the correlations have an axis over randomisations.
+    With Sobol points, the correlations have an axis of randomisations.
     """
 
     @abstractmethod
     def correlations(self, task: Any, attention: Any, overlaps: Overlaps) -> Correlations:
-        """At any overlaps; the plan sees to it that task and attention are of the engine's kinds."""
+        """The correlations at any overlaps; `plan` ensures that task and attention are of the kinds of the engine."""
 
     def profile(self, task: Any, attention: Any, m_kk: Any) -> Correlations:
-        """At `k = m_kk k*`, `v = v*`: `A` and `B`."""
+        """`A` and `B` at `k = m_kk k*`, `v = v*`."""
         return self.correlations(task, attention, aligned(m_kk))
 
     def risk(self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps) -> Any:
-        """The risk, noise included, to be compiled and differentiated."""
+        """The risk, noise included; can be compiled and differentiated."""
         label, power = self.correlations(task, attention, overlaps)
         return task.label_variance - 2.0 * label + power
 
@@ -59,7 +59,7 @@ class Range(NamedTuple):
     kinks: tuple[float, ...] = (0.0,)
 
     def stretched(self, factor: float) -> "Range":
-        """That of scores that are multiplied by a factor."""
+        """The range of scores multiplied by a factor."""
         scale, noise, slope, least_noise = (factor * each for each in self[:4])
         return Range(scale, noise, slope, least_noise, self.kinks)
 
@@ -76,12 +76,12 @@ class HeadRange(NamedTuple):
 
     @property
     def shared_deviation(self) -> float:
-        """The deviation rounded up, so that neighbouring problems share compiled code."""
+        """The standard deviation rounded up, so that similar problems share compiled code."""
         steps = math.ceil(math.log(max(self.deviation, 1.0)) / math.log(_SHARED_SCALE) - 1e-9)
         return _SHARED_SCALE**steps
 
     def stretched(self, factor: float) -> "HeadRange":
-        """That of scores that are multiplied by a factor."""
+        """The range of scores multiplied by a factor."""
         deviation, shift, low, high = (factor * each for each in self[:4])
         return HeadRange(deviation, shift, low, high)
 

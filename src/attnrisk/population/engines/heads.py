@@ -1,8 +1,8 @@
 """Needle tasks with several features and heads: exact correlations at any length (section 10).
 
 Given the component `j` of the needle's shift, the scores of one token, `z` and `z*` are jointly Gaussian. A head that
-is normalised by itself has a transform of its own, and two heads meet in a double transform over `(u, u')`. Integrands
-are analytic, but where a score passes a kink of the kernel: there equal steps shrink geometrically.
+is normalised by itself has its own transform, and a pair of heads has a double transform over `(u, u')`. Integrands
+are analytic except where a score passes a kink of the kernel: there the steps shrink geometrically.
 """
 
 import math
@@ -43,12 +43,12 @@ class TokenLaws(NamedTuple):
     weights: Float[Array, " J"]
 
     def average(self, values: Float[Array, "J+1 ..."]) -> tuple[Array, Array]:
-        """Over the components of the needle, and for noise."""
+        """Averages over the components of the relevant token, and for the other tokens."""
         return jnp.tensordot(self.weights, values[:-1], 1), values[-1]
 
 
 def token_laws(task: AbstractNeedle, overlaps: Overlaps) -> TokenLaws:
-    """Of a needle task with these overlaps; of `Q` the lower triangle is read."""
+    """The distributions for a needle task with these overlaps; only the lower triangle of `Q` is read."""
     law, spread = task.shift_law, jnp.asarray(task.spread)
     means, weights = jnp.asarray(law.means), jnp.asarray(law.weights)
     Q = jnp.tril(overlaps.Q) + jnp.tril(overlaps.Q, -1).T
@@ -79,7 +79,7 @@ class GivenScores(NamedTuple):
 
 
 def given_scores(laws: TokenLaws, keys: Array, at: Array) -> GivenScores:
-    """The token of law `at` given the scores of these keys."""
+    """The token with distribution `at` given the scores of these keys."""
     mean, covariance, label = laws.mean[at], laws.covariance[at], laws.label[at]
     factor = cholesky(covariance[keys][:, keys] + _LEAST_VARIANCE * jnp.eye(len(keys)))
     slope, label_slope = solve_lower(factor, covariance[-1][keys]), solve_lower(factor, label[keys])
@@ -95,7 +95,7 @@ def given_scores(laws: TokenLaws, keys: Array, at: Array) -> GivenScores:
 
 
 class OneTransform(NamedTuple):
-    """What one token contributes to a single transform, for each `u`: `E[1 − e^{-w}]`, `E[(1 − e^{-w}) z*]`,
+    """The contribution of one token to a single transform, for each `u`: `E[1 − e^{-w}]`, `E[(1 − e^{-w}) z*]`,
     `E[w e^{-w} z]`, `E[w e^{-w} z z*]`, `E[w² e^{-w} z²]`."""
 
     lost: Array
@@ -111,7 +111,7 @@ def one_transform(
     mass: Float[Array, " n"],
     given: GivenScores,
 ) -> OneTransform:
-    """From nodes `g` of the scores of a token and what `transforms_at` gives at each."""
+    """The contribution from nodes `g` of the scores of a token and the values of `transforms_at` there."""
     value, label = given.value + g @ given.slope, g @ given.label_slope
     square, product = value**2 + given.variance, value * label + given.covariance
     lost, first, second = transformed
@@ -127,7 +127,7 @@ def one_transform(
 def correlate(
     length: Any, needle: OneTransform, noise: OneTransform, du: Float[Array, " u"]
 ) -> Correlations:
-    """Section 4.1 after one transform."""
+    """The correlations of section 4.1 from a single transform."""
     alone, beside, between = (
         length.powers(log_complement(noise.lost), k, drop=1) for k in range(3)
     )
@@ -142,7 +142,7 @@ def correlate(
 
 
 class NeedleHeads(AbstractEngine):
-    """Heads of a kernel, each normalised by itself; a plain kernel is one head.
+    """Heads of a kernel, each normalised separately; a plain kernel is one head.
 
     `rule` has the nodes of transforms and `clusters` those of a token's scores. The cost grows with the number of pairs
     of heads, and does not depend on the length.
@@ -220,7 +220,7 @@ class NeedleHeads(AbstractEngine):
 
 
 def _kinks(kernel: AbstractKernel, mean: Any, slope: Any) -> Array:
-    """Normal numbers `x` at which a score `mean + slope·x` passes a kink; far away where it does not depend on `x`."""
+    """Values of `x` at which a score `mean + slope·x` passes a kink; far away if it does not depend on `x`."""
     if kernel.analytic:
         return jnp.zeros(0)
     apart = jnp.asarray(kernel.features) - mean
@@ -236,9 +236,9 @@ def transform_ends(
     longest: Any,
     at_kinks: Clusters | None = None,
 ) -> tuple[Array, Array]:
-    """As `transform_range`; the denominator of a single token is that of the needle.
+    """As `transform_range`; a sequence of one token has only the relevant token.
 
-    That of a kernel which vanishes at its kinks is as low as at the nodes next to them.
+    For a kernel that vanishes at its kinks, the lower bound is its value at the nodes next to them.
     """
     x = jnp.linspace(-1.0, 1.0, 65) * rule.window
     deviations = jnp.sqrt(laws.covariance[:, head, head] + _LEAST_VARIANCE)
@@ -261,7 +261,7 @@ def transform_ends(
 
 
 class PairTransform(NamedTuple):
-    """What one token contributes to a double transform, for each `(u, u')`: `E[1 − e^{-w-w'}]`, `E[w e^{-w-w'} z]`,
+    """The contribution of one token to a double transform, for each `(u, u')`: `E[1 − e^{-w-w'}]`, `E[w e^{-w-w'} z]`,
     `E[w' e^{-w-w'} z]`, `E[w w' e^{-w-w'} z²]`."""
 
     lost: Array
@@ -321,7 +321,7 @@ def _pair_transform(
 
 
 def reach_in_deviations(fineness: float, longest: float) -> float:
-    """Of the scores of a token, beyond which the largest of so many is negligible."""
+    """Standard deviations beyond which the largest score of this number of tokens is negligible."""
     return math.sqrt(2.0 * (18.4 * fineness + 4.0 + math.log(longest)))
 
 
@@ -332,7 +332,7 @@ def needle_heads(
     fineness: float,
     widened: float,
 ) -> NeedleHeads:
-    """Equal steps, which shrink towards the kinks of a kernel."""
+    """The engine with equal steps, which shrink towards the kinks of a kernel."""
     kernel: Any = attention.one_head.with_bias(0.0)
     fineness = fineness if kernel.analytic else min(fineness, _FINEST_AT_KINKS)
     deviation, shift, low, high = within.shared_deviation, *within[1:4]

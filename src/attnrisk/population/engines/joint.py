@@ -1,4 +1,4 @@
-"""Bayes-softmax on needle tasks: one transform of a token's strength `Σ_h e^{χ_h + b_h}` (section 10)."""
+"""Bayes-softmax on needle tasks: one transform of the kernel `Σ_h e^{χ_h + b_h}` of a token (section 10)."""
 
 import math
 from typing import Any
@@ -32,7 +32,7 @@ _CHUNK = 4096  # nodes of a token's scores that are held in memory for all trans
 
 
 class NeedleBayesSoftmax(AbstractEngine):
-    """Softmax over tokens and heads: a kernel of all scores of a token.
+    """Softmax over tokens and heads: a kernel that is a function of all scores of a token.
 
     `g` and `mass` are nodes for as many independent normal variables as there are heads. Where scores are
     `independent`, and `z` is independent of them, a product over heads of integrals over one variable.
@@ -123,7 +123,7 @@ def needle_bayes_softmax(
     fineness: float,
     widened: float,
 ) -> NeedleBayesSoftmax:
-    """Equal steps. Independent scores need no grid."""
+    """The engine with equal steps. Independent scores need no product grid."""
     deviation = within.shared_deviation
     lengths = float(task.length.lengths[0]), float(task.length.longest)
     # A sum over heads lies up to log H above the largest, and no head is needed to reach as low as the lowest.

@@ -1,4 +1,4 @@
-"""Attentions that know the length: an engine for each length, averaged over its law."""
+"""Attentions whose formula contains the length: an engine for each length, averaged over its distribution."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from .base import AbstractEngine, Correlations
 def each_length(
     task: AbstractTask, attention: AbstractAttention
 ) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """For each length its probability, the task, the attention, and the factor that stretches its scores."""
+    """For each length its probability, the task, the attention, and the factor of its scores."""
     law = task.length
     for at in range(len(law.lengths)):
         fixed = law.lengths[at : at + 1], law.probabilities[at : at + 1] ** 0
@@ -24,7 +24,7 @@ def each_length(
 
 
 class PerLength(AbstractEngine):
-    """Correlations are linear in the law of the length."""
+    """An engine for each length; correlations are linear in the distribution of the length."""
 
     engines: tuple[Any, ...]
 
@@ -39,7 +39,7 @@ class PerLength(AbstractEngine):
     def by_head(
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
-        """Of each head and each pair, where the engines have them."""
+        """Correlations of each head and each pair, for engines that have them."""
 
         def at(engine: Any, alone: Any, own: Any, stretch: Any) -> Correlations:
             return engine.by_head(alone, own, overlaps.stretched(jnp.asarray(stretch)))

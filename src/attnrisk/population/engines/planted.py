@@ -134,7 +134,7 @@ def planted_kernel_panels(
 def planted_kernel_light(
     task: AbstractPlanted, attention: AbstractKernel, within: Range, fineness: float, widened: float
 ) -> PlantedKernel:
-    """Equal steps; the transform has as many nodes as the longest range of `log φ` takes."""
+    """The engine with equal steps; the transform has enough nodes for the largest range of `log φ`."""
     scale, shift = within.scale * max(1.0, float(task.spread)), within.scale * float(task.shift)
     lengths, rules = (float(task.length.lengths[0]), float(task.length.lengths[-1])), []
     biases = (scale + shift) * SEARCHED_BIASES if attention.free_bias else [attention.bias]

@@ -46,7 +46,7 @@ _AT_A_TIME = 32  # fields whose integrals over the rest of the score are held in
 class SelectedKernel(AbstractEngine):
     """Normalised kernels: two Laplace transforms, of the student's denominator and of the teacher's.
 
-    `rule` is for a score, `noise_rule` for what its field leaves of it, `table` for the selection.
+    `rule` is for a score, `noise_rule` for a score given its field, `table` for the selection.
     """
 
     rule: AbstractRule
@@ -101,9 +101,9 @@ class SelectedKernel(AbstractEngine):
 
 
 class SharpSelectedKernel(AbstractEngine):
-    """Normalised kernels at `k = m_kk k*` of any length, and a selection of any sharpness, `hard` for an infinite one.
+    """Normalised kernels at `k = m_kk k*` of any norm, and a selection of any sharpness (`hard` if infinite).
 
-    No grid of fields serves all nodes here: each pair of nodes of the two transforms gets its own, which meets at the
+    No single grid of fields is accurate at all nodes: each pair of nodes of the two transforms has panels around the
     fields where the student and where the teacher pass from one token to the next. It takes seconds.
     """
 
@@ -113,7 +113,7 @@ class SharpSelectedKernel(AbstractEngine):
     def correlations(
         self, task: AbstractSelected, attention: AbstractKernel, overlaps: Overlaps
     ) -> Correlations:
-        """Where `k` is along `k*`, and `v` has no share in `k*` or `k`; the plan sees to it."""
+        """Only for `k` along `k*` and `v` orthogonal to `k*` and `k`, which `plan` ensures."""
         a, b = self.profile(task, attention, overlaps.m_kk)
         return Correlations(overlaps.m_vv * a, overlaps.q_vv * b)
 
@@ -134,10 +134,10 @@ class SharpSelectedKernel(AbstractEngine):
 
 
 class SelectedElementwise(AbstractEngine):
-    """Element-wise attentions: the label sees the relevant token alone.
+    """Element-wise attentions: the label depends on the relevant token only.
 
     `relevant` and `mass` are weights on the grid `fields`: for the field of the relevant token, and for that of any.
-    `rule` is for what the field leaves of a score, and for scores by themselves.
+    `rule` is for scores, alone and given the field.
     """
 
     rule: AbstractRule
@@ -170,7 +170,7 @@ class SelectedElementwise(AbstractEngine):
 
 
 class _Pairs(NamedTuple):
-    """Which `Σ_f W[x, f] f^j ∂^k E[F | f]` are wanted, as pairs `(j, k)`: of `W = at, below`, of `F = first, lost`.
+    """Pairs `(j, k)` of the sums `Σ_f W[x, f] f^j ∂^k E[F | f]` to compute, for `W = at, below` and `F = first, lost`.
 
     `∂` is the derivative in the mean of the argument, `bias + m_kk f`. So `∂/∂m_kk` takes `(j, k)` to `(j+1, k+1)`,
     `∂/∂bias` to `(j, k+1)`, and the derivative in the variance of the score to half of `(j, k+2)`: the set is closed
@@ -271,7 +271,7 @@ def _attend_soft(
     field: Array,
     width: Array,
 ) -> Array:
-    """The integrand of `A` at one `u`, where the student passes around `field`."""
+    """The integrand of `A` at one `u`, with the step of the student around `field`."""
     sharpness, reach = task.sharpness, edges[-1]
     student = jnp.sort(jnp.clip(field + width * TRANSITION, -reach, reach))
     blunt = jnp.maximum(jnp.abs(width), 1.0 / jnp.maximum(sharpness, 1.0))
@@ -305,7 +305,7 @@ def _attend_hard(
     field: Array,
     width: Array,
 ) -> Array:
-    """The same where the largest field `x` is the relevant one, and all others lie below it."""
+    """The same at infinite sharpness: the relevant token has the largest field `x`, and all others lie below it."""
     reach = edges[-1]
     student = jnp.clip(field + width * TRANSITION, -reach, reach)
     common = jnp.sort(jnp.concatenate([edges, _knees(attention, m_kk, reach), student]))
@@ -331,7 +331,7 @@ def _kernel_power(
     u: Float[Array, " u"],
     du: Float[Array, " u"],
 ) -> Array:
-    """`E[(σ·z)²]`, in which the location plays no part."""
+    """`E[(σ·z)²]`, which does not depend on the location."""
     integrate, deviation = partial(integrate_token, attention), root(overlaps.q_kk)
     lost, first, second = moments_by_parts(integrate, 2, attention.bias, deviation, u, rule)
     given = given_score(overlaps)

@@ -1,4 +1,4 @@
-"""Rules for selected tasks: which nodes serve a range of scores, at full accuracy and at a fraction of the cost."""
+"""Quadrature rules for selected tasks, at full accuracy and at a fraction of the cost."""
 
 import math
 
@@ -98,5 +98,5 @@ def selected_elementwise_light(
 
 
 def _cells(slope: float) -> int:
-    """Parts of a bulk panel, a power of two to share compiled code."""
+    """Number of parts of a bulk panel, a power of two to share compiled code."""
     return 2 ** (math.ceil(min(max(slope, 1.0), STEEPEST) / 2) - 1).bit_length()

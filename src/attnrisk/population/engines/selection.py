@@ -1,4 +1,4 @@
-"""Which token is the needle, for tasks that select it by its field: tables that depend on the task alone.
+"""Tables for selected tasks, whose location depends on the fields; they depend on the task only.
 
 Perturb each field with Gumbel noise, `X = χ* + Gumbel/sharpness`: the location is the largest `X`, which has the law
 `softmax(sharpness · χ*)`. Condition on that largest value `x`; then tokens are independent again, one that equals
@@ -138,7 +138,7 @@ def panel_selection(
 def light_selection(
     sharpness: float, longest: int, slope: float, fineness: float = 1.0, widened: float = 1.0
 ) -> Selection | HardSelection:
-    """A smaller table, for analytic functions of a score `slope · χ*`: right to `10^{-8·fineness}` or so.
+    """A smaller table, for analytic functions of a score `slope · χ*`: accurate to about `10^{-8·fineness}`.
 
     `widened` stretches its windows and steps, as in `trapezoid`.
     """
@@ -172,7 +172,7 @@ def _equal_steps(
 
 
 def _rounded(sharpness: float) -> float:
-    """Up to 2√2, 4, 4√2 …, of which the number of nodes is taken, so that more tasks share compiled code."""
+    """Rounded up to 2√2, 4, 4√2 …; it determines the number of nodes, so that more tasks share compiled code."""
     return 2.0 ** (max(3.0, np.ceil(2.0 * np.log2(max(sharpness, 1.0)))) / 2.0)
 
 

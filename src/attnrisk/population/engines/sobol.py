@@ -1,4 +1,4 @@
-"""Any attention on any task, over random points of the fields of all tokens (sections 4.3 and 10).
+"""Any attention on any task, by averages over Sobol points of the fields of all tokens (sections 4.3 and 10).
 
 Given the scores, `z` and `z*` are Gaussian and integrated exactly (section 4.1), and so is the location where the
 task selects it: only the scores, and the fields that select, are drawn. Any number of key vectors and features.
@@ -30,7 +30,7 @@ MOST_POINTS, _MOST_NUMBERS = 14, 24  # powers of two: points a randomisation, an
 
 
 class _Blocks(NamedTuple):
-    """Overlaps by what they belong to: keys (`k`) and value vector (`v`), features (`f`) and `v*` (`s`)."""
+    """Blocks of the overlaps: keys (`k`) and value vector (`v`), features (`f`) and `v*` (`s`)."""
 
     m_kf: Any
     m_ks: Any
@@ -66,7 +66,7 @@ class AbstractSobol(AbstractEngine):
     def correlations(
         self, task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     ) -> Correlations:
-        """Per randomisation."""
+        """The correlations of each randomisation."""
         return self.average(task, lambda point: self.at_point(task, attention, overlaps, point))
 
     def average(self, task: AbstractTask, at_point: Callable[[Array], Any]) -> Any:
@@ -93,8 +93,8 @@ class NeedleSequence(NamedTuple):
 def needle_sequence(task: AbstractNeedle, point: Float[Array, " d"], count: int) -> NeedleSequence:
     """The sequence of a point of the unit cube, with `count` normal numbers for each token.
 
-    The location is drawn, since a general attention need not treat all alike. The relevant token has coordinates of its
-    own, those that matter most and that Sobol points cover best.
+    The location is drawn, since a general attention need not be equivariant. The relevant token has its own
+    coordinates, the first ones, which Sobol points cover best.
     """
     drawn = 1 + task.shift_uniforms
     own = ndtri(point[drawn:]).reshape(-1, count)  # the relevant token first
@@ -106,7 +106,7 @@ def needle_sequence(task: AbstractNeedle, point: Float[Array, " d"], count: int)
 
 
 class SobolScores(AbstractSobol):
-    """A needle among noise: the location, the shift of the relevant token and the scores are drawn."""
+    """Needle tasks: the location, the shift of the relevant token and the scores are drawn."""
 
     @staticmethod
     def dimension(task: AbstractNeedle, keys: int, length: int) -> int:
@@ -133,7 +133,7 @@ class SobolScores(AbstractSobol):
 
 
 class SobolFields(AbstractSobol):
-    """Tasks with one feature that weigh Gaussian fields: fields and scores are drawn, the location is averaged over."""
+    """Selected and weighted tasks: fields and scores are drawn, and the location is averaged over."""
 
     @staticmethod
     def dimension(task: AbstractTask, keys: int, length: int) -> int:

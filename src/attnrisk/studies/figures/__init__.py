@@ -65,7 +65,7 @@ NAMES: tuple[str, ...] = tuple(FIGURES)
 
 
 class Drawn(NamedTuple):
-    """A figure with its data and its words; files of it are called `stem`."""
+    """A figure with its data and its caption; its files are named `stem`."""
 
     stem: str
     rows: list[Row]

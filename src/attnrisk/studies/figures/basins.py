@@ -1,4 +1,4 @@
-"""Basins: the share of random starts from which gradient flow finds the teacher."""
+"""Basins: the fraction of random initialisations from which gradient flow finds the teacher."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ _QUICK = _Grid(
 
 @dataclass(frozen=True)
 class Starts(AbstractAttentionQuestion):
-    """How many runs of gradient flow from random starts of one size end where."""
+    """Counts of the end points of gradient flow from random initialisations of one size."""
 
     kind: ClassVar[str] = "basins"
     package: ClassVar[str] = "flow"

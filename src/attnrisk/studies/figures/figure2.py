@@ -1,4 +1,4 @@
-"""Figure 2: the least risk of four attentions as the signal grows, on both tasks and three laws of the length."""
+"""Figure 2: the lowest risk of four attentions against the signal, on both tasks, for three length distributions."""
 
 from collections.abc import Sequence
 from itertools import product

@@ -1,4 +1,4 @@
-"""Figure 3: the test risk after learning from finite data, with the best ridges, against the Bayes optimum."""
+"""Figure 3: the test risk after training on finite data with the best ridge penalties, and the Bayes optimum."""
 
 from collections.abc import Sequence
 from math import inf
@@ -260,7 +260,7 @@ def _is_hard(best: Row, reached: Row) -> bool:
 
 
 def _line(name: str) -> Line:
-    """As everywhere, but solid and of one width: here dashes tell limits from curves."""
+    """The usual line, but solid and of one width: dashes distinguish limits from curves."""
     return line(name)._replace(dashes="solid", width=1.5)
 
 

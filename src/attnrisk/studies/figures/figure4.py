@@ -1,4 +1,4 @@
-"""Figure 4: where gradient flow from small random vectors ends, as the signal grows."""
+"""Figure 4: end points of gradient flow from small random vectors, against the signal strength."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

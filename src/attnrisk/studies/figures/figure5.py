@@ -1,4 +1,4 @@
-"""Figure 5: the minimum with `k` along `k*` and `v` along `v*`, and the trap where the two are swapped."""
+"""Figure 5: the minimum with `k` along `k*` and `v` along `v*`, and the local minimum with the two swapped."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

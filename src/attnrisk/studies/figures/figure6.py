@@ -1,4 +1,4 @@
-"""Figure 6: the test risk after learning over the plane of the two ridges."""
+"""Figure 6: the test risk after training as a function of the two ridge penalties."""
 
 from collections.abc import Sequence
 from itertools import product

@@ -1,4 +1,4 @@
-"""Figure 7: what every attention of the catalogue learns from finite data."""
+"""Figure 7: learning curves of every attention of the catalogue."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

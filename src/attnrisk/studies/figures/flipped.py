@@ -1,4 +1,4 @@
-"""Heads in a haystack: which heads find a flipped needle among a million tokens, and at which signal?"""
+"""Flipped: which heads find a token whose shift has a random sign, in sequences of up to a million tokens?"""
 
 from collections.abc import Sequence
 from math import log

@@ -1,4 +1,4 @@
-"""Flow: one run of gradient flow that finds the teacher, beside one that is trapped."""
+"""Flow: one run of gradient flow that reaches the global minimum, and one that ends in a local minimum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -41,9 +41,9 @@ SIGNALS = {1: "below threshold", 2: "at threshold", 4: "above threshold"}
 
 
 class _Strip(NamedTuple):
-    """A row of panels: its heading, what becomes of which attention, and the words in the last panel.
+    """A row of panels: its heading, the class of each attention, and the annotations of the last panel.
 
-    Curves that coincide are neighbours in a group, and get thinner so that all are seen.
+    Curves that coincide are neighbours in a group, and are drawn thinner so that all are visible.
     """
 
     heading: str
@@ -157,7 +157,7 @@ def plot(rows: Sequence[Row]) -> Figure:
 
 
 def _belongs(row: Row, bias: str) -> bool:
-    """Whether a row is drawn among those with this bias; what a bias does not change, and references, in both."""
+    """Whether a row belongs to the panels with this bias; attentions without an effect of the bias are in both."""
     return row.bias == bias or row.attention not in TUNED
 
 
@@ -181,7 +181,7 @@ def _line(name: str, strip: _Strip) -> Line:
 
 
 def _annotate(panels: Sequence[Axes], strip: _Strip) -> None:
-    """What to see in each panel."""
+    """Annotate each panel."""
     small: dict[str, Any] = {"fontsize": 7.0, "color": _SOFT}
     panels[0].text(0.0, 1.03, strip.heading, transform=panels[0].transAxes, fontweight="bold")
     panels[0].text(2.3, 0.985, "not found", va="top", **small)
@@ -193,7 +193,7 @@ def _annotate(panels: Sequence[Axes], strip: _Strip) -> None:
 
 
 def _name_lines(figure: Figure, axes: Axes, strip: _Strip, drawn: Container[str]) -> None:
-    """Lists beside the last panel: what ends at the top, and what ends at the bottom."""
+    """Legends beside the last panel: curves that end at the top, and curves that end at the bottom."""
     thresholds = [name for name in (*strip.thresholds, FLOOR) if name in drawn]
     exponential = [name for name in (*strip.exponential, BAYES) if name in drawn]
     neither = [name for name in strip.neither if name in drawn]

@@ -1,4 +1,4 @@
-"""Heads: the least risk against the signal, for one head, several, and tokens and heads normalised together."""
+"""Heads: the lowest risk against the signal, for one head, several heads, and Bayes-softmax."""
 
 from collections.abc import Sequence
 
@@ -46,7 +46,7 @@ _STARTS = 2  # random ones beside those on the atoms
 
 
 def law_words(law: str, nu: float) -> str:
-    """The law as `parse_features` reads it."""
+    """The distribution in the format of `parse_features`."""
     return f"flipped:{nu:g}" if law == "flipped" else f"one-of:{nu:g},{nu:g}"
 
 

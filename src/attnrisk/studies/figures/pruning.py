@@ -1,4 +1,4 @@
-"""Pruning: the least risk against the number of heads, and what it costs to remove them one by one."""
+"""Pruning: the lowest risk against the number of heads, and the risk after removing heads one by one."""
 
 from collections.abc import Sequence
 

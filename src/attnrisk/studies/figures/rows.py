@@ -1,4 +1,4 @@
-"""The rows of a figure's data, and those with the least risk of each attention."""
+"""Rows of the data of a figure, and rows with the lowest risk of each attention."""
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ class Row(SimpleNamespace):
 def least(
     task: str, nu: float, length: str, name: str, bias: str = DEFAULT_BIAS
 ) -> AbstractTaskQuestion:
-    """The least risk of an attention with this bias, or one of the two reference lines."""
+    """The question for the lowest risk of an attention with this bias, or for one of the two reference lines."""
     if name in (Bayes.kind, Floor.kind):
         return (Bayes if name == Bayes.kind else Floor)(task, nu, length)
     return Population(task, nu, length, name, bias=bias)

@@ -1,4 +1,4 @@
-"""How many samples it takes to find a needle in a longer haystack: the `α` that halves the risk, against the length."""
+"""The number of samples needed in longer sequences: the `α` that halves the risk, against the length."""
 
 from collections.abc import Sequence
 from itertools import pairwise

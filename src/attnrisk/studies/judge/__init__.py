@@ -1,4 +1,4 @@
-"""A verdict on any attention: a function of scores to weights is enough."""
+"""Evaluation of any attention, given as a function from scores to weights."""
 
 from .bridge import from_numpy, from_torch
 from .causes import Causes, Counterfactual, Gaps

@@ -1,4 +1,4 @@
-"""Functions written with NumPy or PyTorch, called from JAX as they are."""
+"""Functions written with NumPy or PyTorch, called from JAX through a callback."""
 
 import sys
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _STEP = 1e-6  # of central differences, where a function has no gradient
 
 @dataclass(frozen=True)
 class Foreign:
-    """A function of one sequence of scores that JAX cannot follow; its values and its Jacobian come from callbacks."""
+    """A function of one sequence of scores that JAX cannot trace; values and Jacobian come from callbacks."""
 
     function: Callable[[Any], Any]
     library: str
@@ -47,7 +47,7 @@ class Foreign:
 
     @cached_property
     def _vectorises(self) -> bool:
-        """Whether PyTorch maps it over many sequences in one call, which a branch on a number prevents."""
+        """Whether PyTorch can vectorise it over sequences; a branch on a value prevents that."""
         if self.library != "torch":
             return False
         torch: Any = import_module("torch")
@@ -63,14 +63,14 @@ class Foreign:
 
     @property
     def precision(self) -> str:
-        """The type of its weights, which of `float64` scores should be `float64`."""
+        """The dtype of its weights for `float64` scores, which should be `float64`."""
         return str(self.raw(np.zeros(2)).dtype)
 
     def _weights(self, row: np.ndarray) -> np.ndarray:
         return np.real(self.raw(row)).astype(float)  # complex weights are refused by their type
 
     def raw(self, row: np.ndarray) -> np.ndarray:
-        """What it returns for one sequence, as it is; NumPy's warnings about overflow and the like are switched off."""
+        """The raw return value for one sequence; NumPy's floating-point warnings are disabled."""
         if self.library == "numpy":
             with np.errstate(all="ignore"):
                 return np.asarray(self.function(row.copy()))
@@ -148,7 +148,7 @@ def from_numpy(function: Callable[[Any], Any]) -> Foreign:
 def bridged(function: Callable[[Any], Any], name: str) -> Foreign | None:
     """The function, if it takes a NumPy array, or a tensor where torch is installed.
 
-    One that takes it and does not return as many weights is refused.
+    A function that returns another number of weights is refused.
     """
     libraries = ["numpy"]
     if find_spec("torch") is not None:

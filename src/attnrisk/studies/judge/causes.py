@@ -1,6 +1,6 @@
-"""What an attention lacks, found by counterfactuals: change one thing, and see what that recovers of its gap to Bayes.
+"""What an attention lacks, by counterfactuals: change one property, and compute how much of the gap that recovers.
 
-Five changes are tried, where they are changes at all:
+Five changes are computed, unless they have no effect:
 
 - normalisation: weights are divided by their sum;
 - positivity: a kernel that vanishes falls exponentially instead, from one unit above the score where it vanishes, as
@@ -10,7 +10,7 @@ Five changes are tried, where they are changes at all:
 - bias: a number added to all scores is tuned;
 - growth: weights are proportional to `e^χ`.
 
-Three tasks are looked at: ten tokens, ten on average, and a haystack of a thousand (fifty over random points). The
+There are three tasks: ten tokens, ten on average, and a thousand tokens (fifty with random points). The
 change that recovers most is named, then what recovers most of the rest, as long as it recovers `MATTERS` or more on one
 of them. Of changes that recover nearly as much as the best, the first in the order above is named: it says more about
 the attention. Normalised weights `e^χ/Σe^χ` are those of softmax, which has the Bayes risk on all these tasks (section
@@ -48,7 +48,7 @@ _LOWEST, _HALVINGS = (
 
 
 class Gaps(NamedTuple):
-    """What is lost to Bayes: with ten tokens, where lengths vary, and in the second haystack."""
+    """Gaps to the Bayes risk: with ten tokens, with random lengths, and in a long sequence."""
 
     fixed: float
     lengths: float
@@ -67,29 +67,29 @@ class Counterfactual(NamedTuple):
 
     @property
     def changes(self) -> Gaps:
-        """What it recovers on each table."""
+        """The recovered gap on each task."""
         return Gaps(*(b - a for b, a in zip(self.before, self.after, strict=True)))
 
     @property
     def where(self) -> str:
-        """The table on which it recovers most."""
+        """The task on which it recovers most."""
         return Gaps._fields[int(np.argmax(self.changes))]
 
     @property
     def recovers(self) -> float:
-        """What it recovers there."""
+        """The recovered gap on that task."""
         return max(self.changes)
 
 
 class Causes(NamedTuple):
-    """The changes that were tried on the attention as it is, and those that explain its gap, the first one first."""
+    """The changes that were computed for the attention, and those that explain its gap, in order."""
 
     tried: tuple[Counterfactual, ...]
     lacks: tuple[Counterfactual, ...]
 
 
 class _Stretched(AbstractPerLength):
-    """Scores are multiplied by `(log L)^power` before."""
+    """An attention whose scores are first multiplied by `(log L)^power`."""
 
     name = "stretched"
     attention: AbstractAttention
@@ -118,7 +118,7 @@ def _log_length(length: Any) -> Any:
 
 
 def measure(attention: AbstractAttention, known: Gaps | None = None) -> Gaps:
-    """The gaps of an attention, on the tasks of the verdict; those `known` to be small are not computed again."""
+    """The gaps of an attention on the three tasks; gaps `known` to be small are not computed again."""
     places = FIXED, VARIED, haystacks(attention)[1]
     kept = dict(zip(places, known or (), strict=False))
     rows = answer(
@@ -133,7 +133,7 @@ def find_causes(
     biased: Gaps | None = None,
     found: Traits | None = None,
 ) -> Causes:
-    """Of an attention with these gaps and traits, and with these gaps where its bias is tuned."""
+    """Causes for an attention with these gaps and traits; `biased` are its gaps with a free bias, if they are known."""
     first = tried = _try_all(attention, gaps, biased, found)
     lacks: list[Counterfactual] = []
     while True:
@@ -154,7 +154,7 @@ def find_causes(
 def best_change(
     attention: AbstractAttention, place: Bayes, gap: float, found: Traits
 ) -> tuple[str, float] | None:
-    """On one task, the change that recovers most of this gap, and how much, if that matters.
+    """The change that recovers most of the gap on one task, and how much, if it is at least 0.01.
 
     None is tried after one that recovers nearly all.
     """
@@ -180,7 +180,7 @@ def _try_all(
     biased: Gaps | None = None,
     found: Traits | None = None,
 ) -> list[tuple[Counterfactual, AbstractAttention | None]]:
-    """Each change that is one, and what it makes of the attention (`None`: softmax), in the order of `KINDS`.
+    """Each effective change and the changed attention (`None`: softmax), in the order of `KINDS`.
 
     None is tried after one that recovers nearly all, which no other could be named before.
     """
@@ -221,7 +221,7 @@ def _is_scaleless(found: Traits) -> bool:
 
 
 def _normalise(attention: Any, found: Traits) -> AbstractAttention | None:
-    """`w/Σw`, where weights are not negative; those that are become zero."""
+    """`w/Σw`, with negative weights set to zero."""
     if _is_normalised(found):
         return None
     if found.family == "kernel":
@@ -264,7 +264,7 @@ def _make_positive(attention: Any, found: Traits) -> AbstractAttention | None:
 def _kernel_like(
     attention: Any, log_phi: Callable[[Any, Any], Any], *knees: float
 ) -> AbstractAttention:
-    """The kernel `log φ` of the attention at hand, which at each length is a known one, with its bias and features."""
+    """A kernel with this `log φ`, a function of the attention at each length, and with its bias and features."""
     plain = attention.with_bias(0.0)
 
     def at_length(score: Any, length: Any) -> Any:
@@ -285,7 +285,7 @@ def _kernel_like(
 
 
 def _heat(attention: AbstractAttention, found: Traits) -> AbstractAttention | None:
-    """With scores that grow like `log L`; where they know the length, shrink."""
+    """The attention with scores times `log L`; divided by it if the formula contains the length."""
     whole: Any = attention
     if _is_scaleless(found):
 

@@ -1,4 +1,4 @@
-"""Whether a function is an attention: of `L` scores it makes `L` finite weights, whatever the order of the tokens."""
+"""Checks that a function is an attention: `L` finite weights for `L` scores, equivariant under permutations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .words import KERNEL, few, reject, single_precision, untraceable, wrong_shape
+from .words import KERNEL, LOG_KERNEL, few, reject, single_precision, untraceable, wrong_shape
 
 LENGTHS = (1, 2, 3, 7)
 SCALES = (0.1, 1.0, 5.0, 30.0, 1e3, 1e4)
@@ -21,7 +21,7 @@ Function = Callable[[Any], Any]
 
 
 def check(function: Function, name: str) -> None:
-    """Refuse what is not a finite function of `L` scores to `L` weights, or minds the order of the tokens."""
+    """Refuse a function that does not return `L` finite weights, or depends on the order of the tokens."""
     for length in LENGTHS:
         check_shape(function, name, length)
     rng, largest = np.random.default_rng(0), 0.0
@@ -40,7 +40,7 @@ def draw(rng: np.random.Generator, length: int) -> np.ndarray:
 
 
 def check_shape(function: Function, name: str, length: int) -> None:
-    """Refuse what does not make as many weights in double precision."""
+    """Refuse a function that does not return `L` weights in double precision."""
     scores = jax.ShapeDtypeStruct((length,), np.float64)
     try:
         weights = jax.eval_shape(function, scores)
@@ -56,7 +56,7 @@ def check_shape(function: Function, name: str, length: int) -> None:
 
 
 def check_masked(function: Callable[..., Any], name: str) -> None:
-    """Refuse what is not a function of scores and a mask to as many real weights."""
+    """Refuse a function that does not map scores and a mask to as many real weights."""
     length = LENGTHS[-1]
     scores = jax.ShapeDtypeStruct((length,), np.float64)
     try:
@@ -67,18 +67,18 @@ def check_masked(function: Callable[..., Any], name: str) -> None:
         raise untraceable(name, error) from error
     is_real = hasattr(weights, "dtype") and jnp.issubdtype(weights.dtype, jnp.floating)
     if not is_real or weights.shape != (length,):
-        raise reject(name, f"of {length} scores and a mask it makes {weights}")
+        raise reject(name, f"for {length} scores and a mask it returns {weights}")
 
 
 def check_phi(phi: Function, name: str) -> None:
-    """Refuse a kernel that is negative, not a number or zero everywhere, or not a function of one score."""
+    """Refuse a kernel that is negative or NaN, zero everywhere, or not a function of one score."""
     try:
         shape = getattr(jax.eval_shape(phi, jax.ShapeDtypeStruct((), np.float64)), "shape", None)
     except Exception as error:  # whatever a stranger's function raises is told to whom it belongs
         raise untraceable(name, error, KERNEL) from error
     if shape != ():
         made = "no array" if shape is None else f"an array of shape {shape}"
-        raise reject(name, f"it makes {made} of one score", KERNEL)
+        raise reject(name, f"it returns {made} for one score", KERNEL)
     scores = np.linspace(-SCALES[3], SCALES[3], 601)
     values = np.asarray(jax.jit(jax.vmap(phi))(scores))
     for wrong, what in ((np.isnan(values), "not a number"), (values < 0, "negative")):
@@ -91,7 +91,7 @@ def check_phi(phi: Function, name: str) -> None:
 
 
 def check_log_phi(given: Any, name: str) -> None:
-    """Refuse a kernel whose `log φ` is not a number somewhere, which its weights hide, or seems to be `φ` itself."""
+    """Refuse a kernel whose `log φ` is NaN somewhere, which its weights hide, or seems to be `φ` itself."""
     scores = np.linspace(-LARGE, LARGE, 601)
     known, _ = given.at_length(float(LENGTHS[-1]))
     wrong = np.isnan(np.asarray(jax.jit(known.log_phi)(scores)))
@@ -100,7 +100,7 @@ def check_log_phi(given: Any, name: str) -> None:
     near, far = (float(known.log_phi(jnp.asarray(score))) for score in (10.0, 20.0))
     if far > 100.0 * near > 0:
         reason = "its log φ grows like an exponential: it seems to be φ, whose logarithm is wanted"
-        raise reject(name, reason)
+        raise reject(name, reason, LOG_KERNEL)
 
 
 def _checked_values(function: Function, name: str, scores: np.ndarray) -> np.ndarray:
@@ -123,8 +123,8 @@ def _check_order(function: Function, name: str, scores: np.ndarray, order: np.nd
     with np.errstate(invalid="ignore"):
         worst = float(np.nanmax(np.abs(weights - reordered)))
     reason = (
-        "it treats tokens by their place: the same scores in another order get weights that differ by "
-        f"{worst:.2g}, while the relevant token may be at any place, so that it must be permutation-equivariant"
+        "its weights depend on the order of the tokens: the same scores in another order get weights that differ by "
+        f"{worst:.2g}. The relevant token can be at any position, so the function must be permutation-equivariant"
     )
     raise reject(name, reason)
 

@@ -1,4 +1,4 @@
-"""Attentions side by side at several lengths, each as it is and with a free bias."""
+"""Comparison of attentions at several lengths, with their own bias and with a free bias."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _LONGEST_DRAWN = 4096  # tokens, over random points
 
 @dataclass(frozen=True)
 class Compared:
-    """The least risk of an attention at one length, as it is and with a free bias.
+    """The lowest risk of an attention at one length, with its own bias and with a free bias.
 
     `minimum` is that of the first, a `HeadsMinimum`, with several heads or features.
     """
@@ -43,7 +43,7 @@ def compare(
     features: str | None = None,
     heads: int = 1,
 ) -> list[Compared]:
-    """Compare attentions at several lengths, as they are and with a free bias.
+    """Compare attentions at several lengths, with their own bias and with a free bias.
 
     Args:
         attentions: Names of the catalogue, attentions of this package, or functions as for `judge`.

@@ -37,7 +37,7 @@ class Point:
 
 
 def reference_curve(name: str) -> list[Point]:
-    """That of one of `REFERENCES`, without computing it again."""
+    """The stored learning curve of one of `REFERENCES`."""
     known = zip(ALPHAS, _REFERENCE_RISKS[name], strict=True)
     return [
         Point(name, alpha, Estimate(*risk, ErrorKind.STANDARD), Result.CONVERGED, None)
@@ -46,7 +46,7 @@ def reference_curve(name: str) -> list[Point]:
 
 
 def curve(task: AbstractTask, attention: AbstractAttention, name: str) -> list[Point]:
-    """Each fixed point with the ridges of the one before as a start."""
+    """The learning curve; each search for ridge penalties starts from the previous ones."""
     start: Ridge | None = None
     points = []
     log2_points = _LOG2_POINTS if is_exact(task, attention) else _LOG2_POINTS_OF_GENERAL

@@ -1,7 +1,7 @@
-"""Which family a function belongs to, found by calling it.
+"""Recognition of the family of a function, by calling it.
 
 A candidate of each family is built from the function's values on one or two scores. The function belongs to a family
-if that candidate gives the same weights on sequences that it has not seen.
+if that candidate gives the same weights on other sequences.
 """
 
 import ctypes
@@ -61,7 +61,7 @@ _BENDS, _INTERVALS, _HALVINGS, _JUMP = 8.0, 256, 30, 1e-3
 class RecognisedKernel(AbstractKernel):
     """A function of whole sequences that is a normalised kernel: `log φ` is read off pairs of a score and a rung.
 
-    Rungs are scores where `φ` does not vanish, from `lowest` on at equal distances; `φ` is one at that nearest to zero.
+    Rungs are equally spaced scores from `lowest` where `φ` does not vanish; `φ` is one at the one nearest to zero.
     """
 
     name: ClassVar[str] = "kernel"
@@ -95,7 +95,7 @@ class RecognisedElementwise(AbstractElementwise):
 
 @dataclass(frozen=True)
 class Clipped:
-    """A function of scores that are cut where it would overflow."""
+    """A function of scores that are clipped where it would overflow."""
 
     function: Function
     low: float
@@ -112,7 +112,7 @@ def _log(weight: Array) -> Array:
 
 
 def attention_name(given: Any) -> str:
-    """What to call a name of the catalogue, an attention or a function."""
+    """The name of an attention or a function, for tables."""
     if isinstance(given, str):
         return given
     return str(getattr(given, "name", getattr(given, "__name__", repr(given))))
@@ -121,7 +121,7 @@ def attention_name(given: Any) -> str:
 def recognise(
     given: Any, name: str, limit: float = LIMIT, lengths: Sequence[int] = JUDGED
 ) -> AbstractAttention:
-    """The attention meant: one of the catalogue by its name, one of this package, or a function, of its family.
+    """The attention of a catalogue name, an attention of this package, or a function, with its family recognised.
 
     A function that reads the number of tokens is recognised for these `lengths`.
 
@@ -153,7 +153,7 @@ def recognise(
             ident = ctypes.c_ulong(thread.ident or 0)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
             thread.join(1.0)
-            why = f"it did not return within the limit of {limit:g} s"
+            why = f"it did not return within the limit of {limit:g} s; give a larger limit if it is slow"
             raise reject(name, why) from None
         except (SystemExit, GeneratorExit):
             raise reject(name, "it ends the program, as sys.exit does") from None
@@ -161,7 +161,9 @@ def recognise(
 
 def _recognised(given: Any, name: str, lengths: Sequence[int]) -> AbstractAttention:
     if isinstance(given, type) or not callable(given):
-        reason = "it is a class: make one of it" if isinstance(given, type) else "it is no function"
+        reason = (
+            "it is a class: create an instance" if isinstance(given, type) else "it is not callable"
+        )
         raise reject(name, reason)
     if isinstance(given, AbstractAttention):
         if given.family == "kernel":
@@ -188,7 +190,7 @@ def _recognised(given: Any, name: str, lengths: Sequence[int]) -> AbstractAttent
 
 
 def overflows(given: Any) -> bool:
-    """Whether a function of the user's is not a number for large scores, which are clipped then."""
+    """Whether a user's function is not finite for large scores, which are then clipped."""
     if isinstance(given, str | AbstractAttention):
         return False
     try:
@@ -200,7 +202,7 @@ def overflows(given: Any) -> bool:
 
 @dataclass(frozen=True)
 class Normalised:
-    """The attention `φ(χ)/Σφ` of a function `φ` of one score, which is cut outside `low` and `high`."""
+    """The attention `φ(χ)/Σφ` of a function `φ` of one score, clipped to `[low, high]`."""
 
     phi: Function
     low: float = -np.inf
@@ -230,9 +232,9 @@ def normalised(phi: Function) -> Function:
 
 
 def _clipped(function: Function) -> Function:
-    """The function, or where large scores overflow (or vanish all together, for a division by zero) with those clipped.
+    """The function, with large scores clipped if they overflow or make all weights vanish (a division by zero).
 
-    What is left of the kernels there is beyond the range of numbers.
+    Clipping is exact up to rounding there.
     """
     large = np.geomspace(LARGE, SCALES[-1], DRAWS)
     below, above = (call(function, np.stack([side, 0.9 * side], -1)) for side in (-large, large))

@@ -1,4 +1,4 @@
-"""The league: the catalogue, by the mean gap to the Bayes risk with infinite data, every attention with its bias."""
+"""Ranking of the catalogue by the mean gap to the Bayes risk with infinite data."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from .traits import Traits, traits
 
 @dataclass(frozen=True)
 class Standing:
-    """An attention, and its mean gap to Bayes over `rows`, those of `judge`; `biased_rows` have a free bias."""
+    """An attention and its mean gap to the Bayes risk over `rows`, as in `judge`; `biased_rows` have a free bias."""
 
     name: str
     traits: Traits
@@ -30,7 +30,7 @@ class Standing:
 
 
 def questions(names: Iterable[str], places: Sequence[Bayes]) -> list[AbstractQuestion]:
-    """What the league asks."""
+    """The questions of the ranking."""
     minima = [
         question
         for name in names

@@ -1,4 +1,4 @@
-"""Functions that read the number of tokens, such as SSMax: the family of each among sequences of one length.
+"""Functions that use the number of tokens, such as SSMax: their family at each fixed length.
 
 JAX traces a function of `L` scores without computing it, and `L` is a number in the trace. Evaluated with one score, or
 with two, in place of `L`, the trace gives the weight or the kernel that the function would have. This is compared with
@@ -61,7 +61,7 @@ def _trace(function: Function, size: int) -> ClosedJaxpr:
 
 
 def _weights(trace: ClosedJaxpr, size: int, scores: Array) -> Array:
-    """What a function of `size` scores makes of fewer."""
+    """The weights of a function of `size` scores, evaluated on fewer."""
     (weights,) = _evaluate(trace, size, scores.size, [scores])
     return weights
 

@@ -46,7 +46,7 @@ JUDGED = sorted(
 
 @dataclass(frozen=True)
 class Row:
-    """The least risk of an attention on a task, and that of Bayes; a risk that is not `attained` is a limit."""
+    """The lowest risk of an attention on a task, and the Bayes risk; a risk that is not `attained` is a limit."""
 
     task: str
     nu: float
@@ -57,17 +57,17 @@ class Row:
 
     @property
     def attained(self) -> bool:
-        """Whether finite vectors have this risk."""
+        """Whether finite vectors attain this risk."""
         return not self.result.is_infimum
 
     @property
     def gap(self) -> Estimate:
-        """What the attention loses to Bayes."""
+        """The risk minus the Bayes risk."""
         return self.risk - self.bayes.as_kind(self.risk.kind)
 
 
 def haystacks(attention: AbstractAttention) -> tuple[Bayes, ...]:
-    """Longer and longer, as far as the method of this attention goes."""
+    """Sequences of growing length, up to the limit of the method for this attention."""
     exact = is_exact(FIXED.problem, attention)
     lengths = _HAYSTACKS if exact else _DRAWN_HAYSTACKS
     return tuple(Bayes("spiked", _SIGNAL * log(length), str(length)) for length in lengths)
@@ -76,7 +76,7 @@ def haystacks(attention: AbstractAttention) -> tuple[Bayes, ...]:
 def answer(
     attention: AbstractAttention, places: Iterable[Bayes], quick: bool = False
 ) -> dict[Bayes, Row]:
-    """With infinite data; without a compiled search where that is not needed, and `quick` with few random points."""
+    """Lowest risks with infinite data; without a compiled search where possible, `quick` with few random points."""
     places = list(dict.fromkeys(places))
     problems = [place.problem for place in places]
     if quick and not is_exact(FIXED.problem, attention):
@@ -90,19 +90,19 @@ def answer(
 
 
 def has_tunable_bias(attention: AbstractAttention) -> bool:
-    """Whether a free bias would be new to it and change something."""
+    """Whether the bias is not free yet and has an effect."""
     return not attention.free_bias and not attention.bias_is_void
 
 
 def asked_of(name: str, places: Sequence[Bayes], biased: bool) -> list[Population]:
-    """The least risks of an attention of the catalogue, as it is, or with a free bias where that changes something."""
+    """Questions for the lowest risks of an attention of the catalogue, with its own bias or with a free one."""
     free = biased and has_tunable_bias(get_attention(name))
     bias = FREE_BIAS if free else DEFAULT_BIAS
     return [Population(each.task, each.nu, each.length, name, bias=bias) for each in places]
 
 
 def rows_of(name: str, places: Sequence[Bayes], ask: Ask, biased: bool) -> tuple[Row, ...]:
-    """Their answers, through `ask`."""
+    """The rows of these questions, computed by `ask`."""
     asked = asked_of(name, places, biased)
     return tuple(
         Row(
@@ -121,7 +121,7 @@ def _kind(question: Population) -> ErrorKind:
 
 
 def mean_gap(rows: Sequence[Row]) -> Estimate:
-    """Of the tasks of the grid, each with the same weight.
+    """The mean gap over the tasks of the grid, with equal weights.
 
     Tasks share their random points, so that standard errors are not independent, and add like bounds.
     """

@@ -1,4 +1,4 @@
-"""What an attention has and what it lacks, by numbers: normalisation, growth, a derivative."""
+"""Properties of an attention, measured numerically: normalisation, growth, derivative."""
 
 from typing import Any, NamedTuple
 
@@ -38,17 +38,19 @@ class Traits(NamedTuple):
     def words(self) -> str:
         """The family, in a phrase."""
         if self.family == "kernel" and self.constant > 0:
-            return f"a normalised kernel with a constant beside its sum, growth: {self.growth}"
+            return (
+                f"a kernel over a constant plus its sum, φ(χ)/(c + Σφ), growth of φ: {self.growth}"
+            )
         if self.family == "kernel":
             return f"a normalised kernel φ(χ)/Σφ, growth of φ: {self.growth}"
         if self.family == "element-wise":
-            return f"element-wise, no token sees another, growth: {self.growth}"
+            return f"element-wise, each weight depends on one score only, growth: {self.growth}"
         normalised = "normalised" if self.normalised else "not normalised"
         return f"neither a kernel nor element-wise, permutation-equivariant, {normalised}, growth: {self.growth}"
 
 
 def traits(attention: Any) -> Traits:
-    """Measured on random scores."""
+    """Properties measured on random scores."""
     known, _ = attention.at_length(_TOKENS)
     constant, normalised = 0.0, attention.family != "kernel" and _sums_to_one(attention)
     if attention.family == "kernel":
@@ -58,7 +60,7 @@ def traits(attention: Any) -> Traits:
 
 
 def family_at_each_length(attention: Any) -> str | None:
-    """Of an attention without structure: the family that it belongs to among sequences of one length, if it does."""
+    """The family of a general attention at each fixed length, or `None`."""
     rng, families = np.random.default_rng(4), []
     for length in (3, 7):
         scores = rng.standard_normal((16, length))
@@ -85,7 +87,7 @@ def _sums_to_one(attention: AbstractAttention) -> bool:
 
 
 def _growth(attention: AbstractAttention) -> str:
-    """Of the faster of the two directions, since the sign of `k` is learned."""
+    """Growth in the faster of the two directions, since the sign of `k` is learned."""
     sides = [_one_sided(attention, side) for side in (1.0, -1.0)]
     if any(np.isposinf(logs).any() for logs in sides):
         return SPARSE

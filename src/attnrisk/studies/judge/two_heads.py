@@ -1,4 +1,4 @@
-"""An attention as two heads on flipped needles: does averaging heads of it work (section 10)?"""
+"""Two averaged heads of an attention on a task with a shift of random sign (section 10)."""
 
 from ..._results import ErrorKind, Estimate
 from ...attention import FREE_BIAS, get_heads
@@ -13,7 +13,7 @@ HEADING = "as two heads on flipped needles"
 
 
 def questions(name: str) -> list[AbstractFeatureQuestion]:
-    """The least risk of two heads with free biases, and the Bayes risk; nothing for an attention that jumps."""
+    """The lowest risk of two heads with free biases, and the Bayes risk; nothing for a discontinuous attention."""
     two = LeastHeads(FEATURES, LENGTH, name, 2, certify=False, random_starts=2, bias=FREE_BIAS)
     heads = get_heads(name, 2, FREE_BIAS)
     if not has_exact_heads(two.problem, heads) and not is_continuous(heads, int(LENGTH)):
@@ -22,7 +22,7 @@ def questions(name: str) -> list[AbstractFeatureQuestion]:
 
 
 def gap(name: str, ask: Ask) -> Estimate | None:
-    """The least risk of two heads less the Bayes risk; `None` where no search converged."""
+    """The lowest risk of two heads minus the Bayes risk; `None` if no search converged."""
     asked = questions(name)
     if not asked:
         return None

@@ -1,4 +1,4 @@
-"""The verdict on an attention: what it loses with infinite data, with finite data, and on the way there."""
+"""The verdict on an attention: its gap to the Bayes risk, learning curves and gradient flow."""
 
 import sys
 from collections.abc import Callable
@@ -36,45 +36,47 @@ from .traits import Traits, family_at_each_length, traits
 _TASK, _FIXED = WORKBENCH.problem, FIXED.problem
 _STARTS, _SIZE = 5, 0.1  # of the runs of gradient flow, and of the components of their starts
 
-_NO_FLOW = (
-    "Gradient flow was not followed: its risk comes from random points, which the flow cannot use."
+_NO_FLOW = "Gradient flow was not computed: the risk is an average over random points."
+_NO_BIAS = (
+    "A free bias was not tried, because the risk is an average over random points: the numbers with a free bias are "
+    "those without."
 )
-_NO_BIAS = "No bias was tried: its risk comes from random points. Numbers with a free bias are those without."
 _OBSTACLES = {
-    "flat": "Nothing is learned by descent: its weights do not change when scores change a little, and k has no "
-    "gradient.",
-    "missing": "Learning was not looked at: jax cannot differentiate it in both modes, as with `lax.while_loop`.",
-    "undefined": "Learning was not looked at: its derivative is not a number at some scores.",
-    "scaleless": "There is nothing to learn with a ridge: it ignores the scale of its scores, so that a shorter k "
-    "costs less and is as good, and the empirical risk has no minimum.",
+    "flat": "It cannot be learned by gradient descent: its weights are piecewise constant in the scores, so that k has "
+    "no gradient.",
+    "missing": "Learning was not computed: jax cannot differentiate the function in both modes (`lax.while_loop`, for "
+    "example).",
+    "undefined": "Learning was not computed: the derivative is NaN at some scores.",
+    "scaleless": "Learning was not computed: the weights do not depend on the scale of the scores, so that a ridge "
+    "penalty shrinks k without changing the loss, and the empirical risk has no minimum.",
 }
 _PER_LENGTH = {
-    "kernel": "Among sequences of one length it is a normalised kernel. Declare it as `ar.Kernel(lambda score, length: "
+    "kernel": "At each fixed length it is a normalised kernel. Declare it as `ar.Kernel(lambda score, length: "
     "…)`, the logarithm of φ, and all tables are exact, up to a million tokens.",
-    "element-wise": "Among sequences of one length it is element-wise. Declare it as `ar.Elementwise(lambda score, "
+    "element-wise": "At each fixed length it is element-wise. Declare it as `ar.Elementwise(lambda score, "
     "length: …)`, and all tables are exact, up to a million tokens.",
 }
 _NO_GRADIENT = ("flat", "undefined", "missing")
 _FOREIGN = {
-    "numpy": "Approximate: it was called through NumPy as it is, and its gradients are central differences.",
-    "torch": "It was called through PyTorch as it is; values and gradients are its own, in double precision.",
+    "numpy": "Approximate: the NumPy function was called unchanged, and its gradients are central differences.",
+    "torch": "The PyTorch function was called unchanged; values and gradients are PyTorch's, in double precision.",
 }
-_DRAWN = "Approximate: its risk comes from random points."
-_CUT = "It is not a number for large scores, of size 300 and more, which were cut there."
+_DRAWN = "Approximate: the risk is an average over random points."
+_CUT = "It is not finite for large scores: scores of size 300 and more were clipped."
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `judge` found.
+    """The result of `judge`.
 
-    `gap` is the mean over `rows` of what the attention loses to Bayes with infinite data, as it is; `gap_with_bias` is
-    the same with a free bias, over `biased_rows`, and the fair number to compare attentions by; of a quick verdict
-    there is neither. `haystacks` and `biased_haystacks` are longer and longer sequences whose signal grows with them
-    (`ν = 4 log L`); `fixed` and `varied` have ten tokens, always or on average. `floors` are what no element-wise
-    attention can beat, on `fixed` and in the last haystack. `causes` are the changes that were tried, and what the
-    attention lacks; where that is nothing, `at_worst` is the change that recovers most on the worst of `rows`, and how
-    much. `curves` are learning curves, also those of softmax and linear, and `flow` tells where gradient
-    flow goes from small starts; each is `None` where the attention allows no answer, and `notes` say why.
+    `gap` is the mean over `rows` of the risk minus the Bayes risk, with infinite data and the bias of the attention;
+    `gap_with_bias` is the same with a free bias, over `biased_rows`, and is the number to compare attentions by (`None`
+    for a quick verdict). `haystacks` and `biased_haystacks` are sequences of growing length with `ν = 4 log L`; `fixed`
+    and `varied` have ten tokens, always or on average. `floors` are the lowest risks of any element-wise attention, on
+    `fixed` and in the longest sequence. `causes` are the counterfactuals that were computed, and what the attention
+    lacks; if it lacks nothing, `at_worst` is the change that recovers most on the task with the largest gap, and how
+    much. `curves` are learning curves, including those of softmax and linear attention, and `flow` counts the end
+    points of gradient flow from small initialisations; each is `None` where it is not defined, and `notes` say why.
     """
 
     name: str
@@ -95,38 +97,36 @@ class Verdict:
     at_worst: tuple[str, float] | None = None
 
     def __str__(self) -> str:
-        return (
-            f"{self.name}: {self.traits.words}.\nMean gap to Bayes: {self.gap}.\n{self.paragraph}"
-        )
+        return f"{self.name}: {self.traits.words}.\nMean gap to the Bayes risk: {self.gap}.\n{self.paragraph}"
 
     @property
     def cost_of_lengths(self) -> Estimate:
-        """What the gap to Bayes grows by when lengths vary."""
+        """Increase of the gap from a fixed to a random length."""
         return self.varied.gap - self.fixed.gap
 
     @property
     def growth(self) -> Estimate:
-        """What the gap to Bayes grows by from the shortest haystack to the longest."""
+        """Increase of the gap from the shortest to the longest of `haystacks`."""
         return self.haystacks[-1].gap - self.haystacks[0].gap
 
     @property
     def worth_of_normalisation(self) -> float:
-        """What the best element-wise attention loses to Bayes on `fixed`."""
+        """Gap of the best element-wise attention on `fixed`."""
         return self.floors[0] - float(self.fixed.bayes)
 
     @property
     def worth_of_bias(self) -> Estimate | None:
-        """What a free bias recovers of the mean gap to Bayes."""
+        """Decrease of the mean gap with a free bias."""
         return None if self.gap_with_bias is None else self.gap - self.gap_with_bias
 
     @property
     def survival(self) -> str:
-        """By what the needle is found in a long haystack, with the best bias (section 12)."""
+        """How the relevant token of a long sequence is found with the best bias (section 12)."""
         return survival(self.biased_haystacks or self.haystacks)
 
     @property
     def paragraph(self) -> str:
-        """What this attention lacks, in words and numbers."""
+        """The verdict in words and numbers."""
         biased = bool(self.biased_haystacks)
         longest = (self.biased_haystacks or self.haystacks)[-1]
         worst = max(self.rows, key=lambda row: float(row.gap))
@@ -135,12 +135,12 @@ class Verdict:
 
     @property
     def gaps(self) -> Gaps:
-        """What it loses on the tasks of the counterfactuals."""
+        """The gaps on the tasks of the counterfactuals."""
         return Gaps(*(float(row.gap) for row in (self.fixed, self.varied, self.haystacks[1])))
 
     @property
     def lacks(self) -> tuple[Counterfactual, ...]:
-        """The changes that recover what it loses, as far as that matters."""
+        """The changes that recover at least 0.01 of the gap, in order."""
         return self.causes.lacks
 
 
@@ -152,23 +152,23 @@ def judge(
     show: Callable[[Verdict], None] | None = None,
     quick: bool = False,
 ) -> Verdict:
-    """Evaluate an attention: its gap to the Bayes risk, what it lacks, and what it learns.
+    """Evaluate an attention: its gap to the Bayes risk, which property it lacks, and how it learns.
 
-    What the function prints goes to standard error.
+    Output that the function prints goes to standard error.
 
     Args:
         attention: A name of the catalogue, an attention of this package, or a function of `L` scores that returns `L`
             weights, written with `jax.numpy`, NumPy or PyTorch.
-        name: What to call it; by default its own name.
+        name: Name shown in tables; by default that of the function.
         progress: Called after each part with its name, the number of parts done and the number of all parts.
         limit: Seconds within which the function must answer its first calls.
-        show: Called with the verdict as soon as its exact tables are there, without learning curves and flow.
+        show: Called with the verdict as soon as its exact tables are known, without learning curves and flow.
         quick: Whether to compute the exact tables only, up to a thousand tokens; a free bias is then tried only as a
             counterfactual.
 
     Returns:
         A `Verdict`: `gap` is the mean gap to the Bayes risk, `lacks` the changes that would recover it, `rows`,
-        `haystacks`, `fixed` and `varied` the exact tables, `curves` and `flow` what is learned.
+        `haystacks`, `fixed` and `varied` the exact tables, `curves` and `flow` the results on learning.
 
     Examples:
         >>> verdict = ar.judge("softplus", quick=True)
@@ -264,13 +264,13 @@ def _judge(
 
 
 def _told_apart(name: str, attention: AbstractAttention) -> str:
-    """A name that is not that of another curve."""
+    """The name, changed if it is that of a reference curve."""
     taken = name in REFERENCES and type(attention) is not type(REFERENCES[name])
     return f"your {name}" if taken else name
 
 
 def _notes(attention: AbstractAttention, found: Traits, cut: bool) -> tuple[str, ...]:
-    """Why there is no learning curve or no flow, and what was done to the function."""
+    """Why there is no learning curve or no flow, and whether scores were clipped."""
     notes = []
     if found.slope in _OBSTACLES:
         notes.append(_OBSTACLES[found.slope])
@@ -280,7 +280,7 @@ def _notes(attention: AbstractAttention, found: Traits, cut: bool) -> tuple[str,
 
 
 def _foreign_notes(student: Any) -> tuple[str, ...]:
-    """That a function is called through a bridge, if it is."""
+    """A note if the function is written with NumPy or PyTorch."""
     function = getattr(student, "function", None)
     function = (
         getattr(function, "function", function) if isinstance(function, Clipped) else function
@@ -291,7 +291,7 @@ def _foreign_notes(student: Any) -> tuple[str, ...]:
 
 
 def _length_notes(student: AbstractAttention) -> tuple[str, ...]:
-    """How to declare a function that knows the length, if it was not recognised for that alone."""
+    """How to declare a function of the score and the length that was not recognised as one."""
     family = family_at_each_length(student) if student.family == "general" else None
     return () if family is None else (_PER_LENGTH[family],)
 

@@ -1,4 +1,4 @@
-"""What to say to someone whose function is not an attention that can be judged."""
+"""Error messages for functions that are not attentions."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ def my_attention(scores):
     weights = jnp.exp(scores - jnp.max(scores))
     return weights / jnp.sum(weights)"""
 
-# The same line by line, for whom PyTorch is the first language.
+# The same beside its PyTorch form, line by line.
 TRANSLATION = """\
 import jax.numpy as jnp
 
@@ -44,6 +44,13 @@ import jax.numpy as jnp
 def my_kernel(score):
     return jnp.log1p(jnp.exp(score))""",
 )
+LOG_KERNEL = Wanted(
+    "attention",
+    "an ar.Kernel of log φ, such as",
+    """\
+ar.Kernel(lambda score: jnp.log(phi(score)))
+ar.Kernel(lambda score: score)  # φ = exp""",
+)
 
 
 def reject(name: str, reason: str, wanted: Wanted = ATTENTION) -> Refusal:
@@ -52,9 +59,9 @@ def reject(name: str, reason: str, wanted: Wanted = ATTENTION) -> Refusal:
 
 
 def wrong_shape(shape: tuple[int, ...], length: int) -> str:
-    """The reason to refuse what makes an array of this shape."""
+    """Reason to refuse a function that returns an array of this shape."""
     scores = "one score" if length == 1 else f"{length} scores"
-    return f"it makes an array of shape {shape} of {scores}"
+    return f"it returns an array of shape {shape} for {scores}"
 
 
 def single_precision(name: str, given: Any) -> Refusal:
@@ -63,16 +70,16 @@ def single_precision(name: str, given: Any) -> Refusal:
 
 
 def untraceable(name: str, error: Exception, wanted: Wanted = ATTENTION) -> Refusal:
-    """Why a function that jax could not follow is refused."""
+    """The refusal of a function that jax cannot trace."""
     import jax
 
     first = str(error).strip().splitlines()[0] if str(error).strip() else ""
     said = f"{type(error).__name__}: {first[:100]}"
     if isinstance(error, jax.errors.TracerArrayConversionError):
-        reason = "it calls NumPy, which jax cannot follow: put jnp in place of np"
+        reason = "it calls NumPy, which jax cannot trace: replace np by jnp"
         return reject(name, reason, wanted)
     if isinstance(error, jax.errors.ConcretizationTypeError):
-        reason = "it looks at a number in Python, as `if` does: put jnp.where in its place"
+        reason = "it uses a score in Python control flow, such as `if`: use jnp.where instead"
         return reject(name, reason, wanted)
     if isinstance(error, AttributeError | ImportError) or "Tensor" in first or "torch" in first:
         reason = f"it seems to be written for PyTorch or another library; it raised {said}"

@@ -1,4 +1,4 @@
-"""The claims of the abstract of the paper, tested on the data of the figures, each with its number and verdict."""
+"""The claims of the abstract of the paper, tested on the data of the figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ DRAW = Draw("spiked", 2.0, "3", "softmax", 4.0, 300, 0, 50_000)
 
 
 def checked(rows: Mapping[str, Sequence[Row]], measured: Record) -> list[Claim]:
-    """The claims that the rows of these figures, by name, can be held against."""
+    """The claims that can be tested on the rows of these figures, given by name."""
     minima = [*rows["2"], *rows["haystack"]]
     found = [
         order_parameters(measured),

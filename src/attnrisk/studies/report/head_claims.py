@@ -1,4 +1,4 @@
-"""What the abstract of arXiv 2603.03993 claims about heads, held against the rows of the figures."""
+"""The claims of the abstract of arXiv 2603.03993 about heads, tested on the rows of the figures."""
 
 from collections.abc import Mapping, Sequence
 

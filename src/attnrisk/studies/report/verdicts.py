@@ -6,7 +6,7 @@ HOLDS, PARTLY, FAILS = "holds", "holds, with exceptions", "does not hold here"
 
 
 class Claim(NamedTuple):
-    """A sentence, the number that speaks for or against it, how that was checked, and the verdict."""
+    """A claim, the number that supports or contradicts it, how it was tested, and the verdict."""
 
     text: str
     finding: str
