@@ -1,6 +1,4 @@
 import numpy as np
-import pytest
-from scipy.stats import qmc
 
 from attnrisk.numerics.qmc import mean_estimate, sobol
 
@@ -24,20 +22,3 @@ def test_points_are_reproducible_and_inside_the_cube():
     assert first.min() > 0
     assert first.max() < 1
     assert not np.array_equal(first[0], first[1])
-
-
-@pytest.mark.parametrize(
-    ("dimension", "log2_points"), [(1, 0), (1, 5), (2, 14), (7, 9), (41, 10), (3003, 3)]
-)
-def test_points_are_those_of_scipy(dimension, log2_points):
-    expected = [
-        qmc.Sobol(dimension, rng=np.random.default_rng(child)).random_base2(log2_points)
-        for child in np.random.SeedSequence(5).spawn(2)
-    ]
-    found = sobol(dimension, log2_points, 2, 5)
-    np.testing.assert_array_equal(found, np.clip(expected, 1e-16, 1 - 1e-16))
-
-
-def test_more_coordinates_than_are_tabulated_are_refused():
-    with pytest.raises(ValueError, match="at most 21201 coordinates"):
-        sobol(21202, 1, 1, 0)
