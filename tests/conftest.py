@@ -1,6 +1,7 @@
 """Policy for every test: double precision, warnings are errors (pyproject), and compiled code that is let go of."""
 
 import os
+import shutil
 import signal
 
 # Test files, both workers and the commands that they start compile much the same: what took long is kept on disk. Read
@@ -58,3 +59,27 @@ def _data_folder(tmp_path_factory):
 def rng():
     """Random numbers that are the same in every run."""
     return np.random.default_rng(20250921)
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One Chromium for all tests of a process: Playwright cannot be started twice."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium on this machine")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()

@@ -1,6 +1,5 @@
-"""A browser, and pages opened in it that note every request and every message."""
+"""Pages opened in a browser that record every request and every message."""
 
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,29 +7,8 @@ import pytest
 
 from attnrisk.page import make_page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 CHECKS = Path(__file__).with_name("checks.js").read_text(encoding="utf-8")
 PATIENCE = 30_000  # milliseconds, on a machine that does other things too
-
-
-@pytest.fixture(scope="session")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on this machine")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="session")

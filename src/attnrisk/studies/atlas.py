@@ -121,7 +121,7 @@ _FINE = {
 }
 _COARSE = {
     "spiked": (grid(SHIFTED_ROOT, 15, 60.0, 9, 10**6, 20),),
-    "max": (grid(RATIO, 12, 20.0, 7, 10**4, 12), grid(RATIO, 1, math.inf, 8, 10**4, 6)),
+    "max": (grid(RATIO, 12, 20.0, 7, 10**4, 24), grid(RATIO, 1, math.inf, 8, 10**4, 6)),
 }
 # Without a bias the norm of k has no effect on a homogeneous attention: there is nothing to search.
 _HOMOGENEOUS = {"spiked": (grid(ROOT, 20, 60.0, 12, 10**6, 40),), "max": _FINE["max"]}

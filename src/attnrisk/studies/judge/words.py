@@ -48,8 +48,10 @@ LOG_KERNEL = Wanted(
     "attention",
     "an ar.Kernel of log φ, such as",
     """\
-ar.Kernel(lambda score: jnp.log(phi(score)))
-ar.Kernel(lambda score: score)  # φ = exp""",
+import jax.numpy as jnp
+
+my_attention = ar.Kernel(lambda score: jnp.log(phi(score)))
+softmax = ar.Kernel(lambda score: score)  # φ = exp""",
 )
 
 
