@@ -54,8 +54,8 @@ COLUMNS = {
     "flipped": f"signal tokens {HEADS}",
     "pruning": "curve result pruned heads risk error",
     "stages": "curve time risk risk_error bayes_risk head feature overlap overlap_error found",
-    "specialise": "alpha ridge_k separation test_risk test_risk_error train_error replicon minima growth growth_error warning "
-    "result fitted_separation fitted_spread fitted_train_error fitted_test_risk fitted_result",
+    "specialise": "alpha ridge_k separation test_risk test_risk_error train_error replicon minima growth "
+    "growth_error warning result fitted_separation fitted_spread fitted_train_error fitted_test_risk fitted_result",
 }
 
 # A few points of both figures, in little time.
