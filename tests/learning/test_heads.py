@@ -110,7 +110,7 @@ def test_two_linear_heads_are_one_in_an_experiment(task):
 
 
 def _fixed_point(alpha, ridge, start):
-    problem = Problem.of(TASK, HEADS, 6, 0)
+    problem = Problem.of(TASK, HEADS, 7, 0)
     found = run_newton(problem, alpha, ridge, problem.starts(ridge)[start])
     assert found.result.converged
     return found
@@ -118,7 +118,7 @@ def _fixed_point(alpha, ridge, start):
 
 @pytest.mark.slow
 def test_heads_specialise_with_much_data():
-    """To three standard errors of a thousand samples, which are small for all but the overlap of the two heads."""
+    """To three standard errors of two thousand samples, which are small for all but the overlap of the two heads."""
     found = _fixed_point(8.0, ar.Ridge(0.1, 1.0), 1)
     keys = Order(np.array([[0.862], [-0.874]]), *(np.diag([q] * 2) for q in (2.20, 4.70)))
     keys.Q[[0, 1], [1, 0]], keys.V[[0, 1], [1, 0]] = -0.547, -0.78
