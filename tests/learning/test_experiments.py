@@ -1,9 +1,8 @@
 """Theory against training at three dimensions, `1/D` removed, for every entry of the matrix of docs/learning.md.
 
 Each setting has a negative control, the theory at other ridges and for heads that of one head, which must be rejected.
-Heads are asked where they specialise; where they collapse they are one head (`test_copies.py`). Weighted tasks have no
-sampler: they are checked against the tasks that their weights stand for (`test_tasks.py`). Free biases are in
-`test_bias.py`.
+Weighted tasks have no sampler: they are checked against the tasks that their weights stand for (`test_tasks.py`). Free
+biases are in `test_bias.py`.
 """
 
 from typing import Any, NamedTuple
@@ -30,8 +29,8 @@ class Setting(NamedTuple):
     control: Any = None  # attention of the negative control, the same if not given
 
 
-# No key has a large overlap with both of the opposite shifts: three heads take one shift each.
-_THREE = [[3.0, 0.0], [-3.0, 0.0], [0.0, 3.0]]
+# Shifts of sum zero: no head finds more than one of them, and three heads take one each.
+_THREE = 3.0 * np.array([[1.0, 0.0], [-0.5, np.sqrt(0.75)], [-0.5, -np.sqrt(0.75)]])
 
 
 def _signal(length):
@@ -58,11 +57,21 @@ SETTINGS = {
         ar.Softmax(),
     ),
     "three heads": Setting(
-        ar.FeatureSLR(ar.ShiftMixture(_THREE, [1.0 / 3.0] * 3), 3),
+        ar.FeatureSLR(ar.ShiftMixture(_THREE, [1 / 3] * 3), 3),
         ar.Heads(ar.Softmax(), 3),
         16.0,
         ar.Ridge(0.3, 1.0),
-        6,
+        5,
+        (60, 120, 240),
+        16,
+        ar.Softmax(),
+    ),
+    "three heads that collapse": Setting(
+        ar.FeatureSLR(ar.one_of([9.0, 6.0, 4.0]), 3),
+        ar.Heads(ar.Softmax(), 3),
+        8.0,
+        ar.Ridge(0.5, 1.0),
+        5,
         (60, 120, 240),
         16,
         ar.Softmax(),

@@ -110,7 +110,7 @@ def test_two_linear_heads_are_one_in_an_experiment(task):
 
 
 def _fixed_point(alpha, ridge, start):
-    problem = Problem.of(TASK, HEADS, 6, 0)
+    problem = Problem.of(TASK, HEADS, 7, 0)
     found = run_newton(problem, alpha, ridge, problem.starts(ridge)[start])
     assert found.result.converged
     return found
@@ -118,7 +118,7 @@ def _fixed_point(alpha, ridge, start):
 
 @pytest.mark.slow
 def test_heads_specialise_with_much_data():
-    """To three standard errors of a thousand samples, which are small for all but the overlap of the two heads."""
+    """To three standard errors of two thousand samples, which are small for all but the overlap of the two heads."""
     found = _fixed_point(8.0, ar.Ridge(0.1, 1.0), 1)
     keys = Order(np.array([[0.862], [-0.874]]), *(np.diag([q] * 2) for q in (2.20, 4.70)))
     keys.Q[[0, 1], [1, 0]], keys.V[[0, 1], [1, 0]] = -0.547, -0.78
@@ -133,14 +133,14 @@ def test_heads_specialise_with_much_data():
 
 @pytest.mark.slow
 def test_heads_collapse_with_little_data():
-    """Onto one direction, orthogonal to `k*`; how they share its length is known less well from a thousand samples."""
-    found = _fixed_point(4.0, ar.Ridge(0.5, 1.0), 0)
-    keys, values = found.layout.unpack(found.x).blocks
-    np.testing.assert_allclose(keys.M, 0.0, atol=1e-3)
-    assert keys.Q[0, 1] / np.sqrt(keys.Q[0, 0] * keys.Q[1, 1]) > 0.95
-    assert np.mean(np.diag(keys.Q)) == pytest.approx(0.203, abs=0.04)
-    np.testing.assert_allclose([values.M[0, 0], values.Q[0, 0]], [0.624, 0.577], atol=0.02)
-    assert np.mean(found.step.train) == pytest.approx(0.442, abs=0.03)
+    """Onto one direction, orthogonal to `k*`. The reference is from Monte Carlo, right to about 0.01."""
+    found = ar.erm_asymptotics(TASK, HEADS, 4.0, ar.Ridge(0.5, 1.0), log2_points=5)
+    assert found.converged
+    assert float(found.separation_growth) < 1.0
+    np.testing.assert_allclose(found.M.value[:2], 0.0, atol=1e-9)
+    np.testing.assert_allclose(found.Q.value[:2, :2], 0.203, atol=0.015)
+    np.testing.assert_allclose([float(found.m_v), float(found.q_v)], [0.624, 0.577], atol=0.01)
+    assert float(found.train_error) == pytest.approx(0.442, abs=0.01)
 
 
 def _unknowns(rng, heads, features):
@@ -212,8 +212,7 @@ def test_heads_collapse_in_theory_and_in_an_experiment():
 @pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "ridge"), [(4.0, 0.5), (8.0, 0.1)])
 def test_experiments_approach_the_fixed_point(alpha, ridge):
-    """L-BFGS at three dimensions. The error of the theory from a thousand points is about 0.02; where heads collapse
-    its own estimate is larger, since how they share their length is not determined."""
+    """L-BFGS at three dimensions. The error of the theory from a thousand points is about 0.02."""
     theory = ar.erm_asymptotics(TASK, HEADS, alpha, ar.Ridge(ridge, 1.0), log2_points=6)
     assert theory.converged
     assert np.max(np.abs(theory.identities)) < 0.05
@@ -241,31 +240,3 @@ def test_one_head_learns_its_bias_as_elsewhere():
     )
     assert free.converged
     assert float(free.objective) < float(fixed.objective) - 1e-3
-
-
-@pytest.mark.slow
-def test_three_heads_against_experiments():
-    """L-BFGS at two dimensions: all heads on one direction between three features. Another ridge is rejected."""
-    task, attention = ar.FeatureSLR(ar.one_of([9.0, 6.0, 4.0]), 3), ar.Heads(ar.Softmax(), 3)
-    theory, other = (
-        ar.erm_asymptotics(task, attention, 8.0, ar.Ridge(r, 1.0), log2_points=5)
-        for r in (0.5, 1.5)
-    )
-    assert theory.converged
-    for dim in (150, 300):
-        fits = [
-            ar.fit_erm(
-                ar.sample(task, jax.random.key(seed), 8 * dim, dim),
-                attention,
-                ar.Ridge(0.5, 1.0),
-                jax.random.key(seed + 100),
-            )
-            for seed in range(12)
-        ]
-        for name, offset in (("train_error", 1.0 / dim), ("test_risk", 3.0 / dim)):
-            found = np.array([float(getattr(fit, name)) for fit in fits])
-            tolerance = 3 * found.std(ddof=1) / np.sqrt(len(fits)) + offset + 0.01
-            assert abs(found.mean() - float(getattr(theory, name))) < tolerance, name
-        assert abs(found.mean() - float(other.test_risk)) > tolerance
-        assert np.mean([ar.head_separation(fit.overlaps) for fit in fits]) < 0.05
-        assert ar.head_separation(theory.overlaps) < 0.05

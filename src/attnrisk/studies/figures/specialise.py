@@ -27,12 +27,12 @@ Two averaged softmax heads with one value vector, learned from N = αD sequences
 1, on flipped needles with ν = 9 and L = 3. Colour: how far the heads are from copies of each other, 1 − cos of the \
 angle between their keys, from 0 (copies: collapsed) to 2 (opposite: specialised). Squares: the fixed point of lowest \
 objective, D to infinity; small circles inside: L-BFGS at D = 300, from small random vectors and from the teacher, the \
-lower of the two. Line: the transition, computed from the collapsed heads alone; above it small differences between \
-them shrink, below it they grow. With few data or a strong ridge the heads collapse onto one direction; with more data \
-or a weaker ridge they specialise. A specialised minimum may be the lowest already a little above the line, where \
-collapsed heads are a minimum too. Hatched: replica symmetry is unstable or not exact there (see warning in \
-specialise.csv): different starts end in different minima, and the theory is an approximation. A cross: the fixed \
-point was not found.
+lower of the two. Line: the transition, computed from the collapsed heads alone; to its left small differences \
+between them shrink, to its right they grow. With few data or a strong ridge the heads collapse onto one direction; \
+with more data or a weaker ridge they specialise. A specialised minimum may be the lowest already a little to the left \
+of the line, where collapsed heads are a minimum too. Hatched: replica symmetry is unstable or not exact there (see \
+warning in specialise.csv): different starts end in different minima, and the theory is an approximation. A cross: the \
+fixed point was not found.
 """
 
 NU, LENGTH, HEADS, RIDGE_V, DIM = 9.0, 3, 2, 1.0, 300
@@ -152,18 +152,19 @@ def plot(rows: Sequence[Row]) -> Figure:
     _draw_transition(axes, rows)
     places = [row.alpha for row in rows], [row.ridge_k for row in rows]
     fitted = [row.fitted_separation for row in rows]
-    axes.scatter(*places, c=fitted, s=90, marker="o", edgecolors=INK, linewidths=0.8, **colours)
+    axes.scatter(*places, c=fitted, s=90, marker="o", edgecolors="white", linewidths=1.0, **colours)
     lost = [row for row in rows if row not in known]
     axes.plot([r.alpha for r in lost], [r.ridge_k for r in lost], "x", color=INK, markersize=9)
     axes.set(xscale="log", yscale="log", title=where("flipped", NU, LENGTH))
     axes.set_xlabel(r"samples per dimension $\alpha$")
     axes.set_ylabel(r"ridge on the keys $r_k$")
+    axes.use_sticky_edges = False  # those of the contour
     axes.margins(0.2)
     set_ticks(axes.xaxis, sorted({row.alpha for row in rows}))
     set_ticks(axes.yaxis, sorted({row.ridge_k for row in rows}))
     figure.colorbar(drawn, ax=axes, label="0: copies … 2: opposite keys")
     marks = {"theory": ("s", 11), f"L-BFGS, $D = {DIM}$": ("o", 6)}
-    line = Line2D([], [], color=INK, ls="--", label="collapsed heads separate below")
+    line = Line2D([], [], color=INK, ls="--", label="collapsed heads separate to the right")
     handles = [
         Line2D(
             [], [], marker=marker, markersize=size, color=INK, fillstyle="none", ls="", label=name
