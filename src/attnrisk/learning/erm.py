@@ -26,7 +26,15 @@ from ..population.plan import has_exact_heads, heads_engine, light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .equations import RANDOMISATIONS, Averages, map_step, probes
-from .newton import LONGEST_STEP, FixedPointSolution, Start, distinct, run_newton
+from .newton import (
+    LONGEST_STEP,
+    MOST_NEAR,
+    MOST_STEPS,
+    FixedPointSolution,
+    Start,
+    distinct,
+    run_newton,
+)
 from .samples import draw
 from .scope import (
     check_alpha,
@@ -169,20 +177,27 @@ class Problem(Averages):
         values = Order(*(np.array([[each]]) for each in (0.6, 0.6, V_v)))
         return (*found, Start("copies", pack(Unknowns(copies, values))))
 
-    def locate(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
+    def locate(
+        self, alpha: float, ridge: Ridge, most_steps: int = MOST_STEPS
+    ) -> list[FixedPointSolution]:
         """Where each start leads on few points."""
         part = self.on_part(max(_FEW, self.group_size))
-        return [run_newton(part, alpha, ridge, start) for start in self.starts(ridge)]
+        return [
+            run_newton(part, alpha, ridge, start, most_steps=most_steps)
+            for start in self.starts(ridge)
+        ]
 
     def find_all(
         self, alpha: float, ridge: Ridge, near: Start | None = None
     ) -> list[FixedPointSolution]:
         """The fixed points found from all starts, each located on few points first, and from one `near` a fixed point.
 
-        A start that leads nowhere on few points is tried on all of them, unless a fixed point is known already.
+        A start that leads nowhere on few points is tried on all of them, unless a fixed point is known already; then
+        it is given up after as many steps as one nearby.
         """
         starts = [] if near is None else [near]
-        for start, there in zip(self.starts(ridge), self.locate(alpha, ridge), strict=True):
+        located = self.locate(alpha, ridge, MOST_STEPS if near is None else MOST_NEAR)
+        for start, there in zip(self.starts(ridge), located, strict=True):
             if not there.result.converged:
                 starts += [start] if near is None else []
             elif not any(np.allclose(there.x, it.x, _SAME_START, _SAME_START) for it in starts):
