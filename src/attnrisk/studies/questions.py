@@ -39,8 +39,10 @@ from .question import AbstractQuestion, Answer, Record, estimated, is_converged
 from .training_questions import Train
 
 _LARGEST_SEED = 2**32 - 1
-# The search for a risk: the ratio of two α on the way down, and of those between which it ends, and how many at most.
-_FACTOR, _NARROW, _MOST_ALPHAS = 1.25, 1.12, 16
+_FACTOR, _MOST_ALPHAS = (
+    1.25,
+    16,
+)  # of the search for a risk: the ratio of two α on the way down, and how many at most
 
 
 def any_task(task: AbstractTask) -> AbstractTask:
@@ -234,8 +236,9 @@ class LearningCurve(AbstractAttentionQuestion):
 class RiskCrossing(AbstractAttentionQuestion):
     """Tuned ridges at the `α` of a search for the one at which the test risk falls to `risk`.
 
-    From `most` samples per dimension to fewer, by a constant factor, then by bisection in `log α`. Each search starts
-    from the fixed point of the next larger `α`, the first from the ridges `start`.
+    From `most` samples per dimension to fewer, by a constant factor, then by bisection in `log α`, until those on both
+    sides have at most the given `ratio`. Each starts from the fixed point of the next larger `α`, the first from the
+    ridges `start`.
     """
 
     kind: ClassVar[str] = "risk crossing"
@@ -246,6 +249,7 @@ class RiskCrossing(AbstractAttentionQuestion):
     most: float
     log2_points: int
     start: tuple[float, float] | None = None
+    ratio: float = 1.12
 
     def next_alpha(self, records: Sequence[Record]) -> float | None:
         """Where to go on; `None` once the bracket is narrow, or the risk is not reached with the most data."""
@@ -258,7 +262,7 @@ class RiskCrossing(AbstractAttentionQuestion):
         low = max((each["alpha"] for each in records if each["alpha"] < high), default=None)
         if low is None:
             return high / _FACTOR
-        return None if high <= _NARROW * low else math.sqrt(low * high)
+        return None if high <= self.ratio * low else math.sqrt(low * high)
 
     def _is_reached(self, found: Record) -> bool:
         return is_converged(found["result"]) and found["test_risk"] <= self.risk

@@ -28,11 +28,15 @@ ATTENTIONS = ("softmax", "erf", "linear")
 
 
 class Search(NamedTuple):
-    """Where the search for one half begins: the most samples per dimension, the points (of base two), the ridges."""
+    """Where the search for one half begins: the most samples per dimension, the points (of base two), the ridges.
+
+    `ratio` is that of the two `α` between which it ends.
+    """
 
     most: float
     log2_points: int
     start: tuple[float, float] | None = None
+    ratio: float = 1.12
 
 
 class Grid(NamedTuple):
@@ -55,8 +59,8 @@ _FULL = Grid(
         ("10", "linear"): Search(160.0, 8, (0.14, 380.0)),
         ("100", "softmax"): Search(2.5, 7, (0.015, 0.3)),
         ("100", "erf"): Search(6.25, 7, (0.17, 1.2)),
-        ("1000", "softmax"): Search(2.5, 5, (0.01, 0.2)),
-        ("1000", "erf"): Search(10.0, 5, (0.2, 1.2)),
+        ("1000", "softmax"): Search(2.5, 5, (0.01, 0.2), 1.26),
+        ("1000", "erf"): Search(8.0, 5, (0.2, 1.2), 1.26),
     },
     tuple(np.geomspace(0.5, 4.0, 13).tolist()),
 )
