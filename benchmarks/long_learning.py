@@ -1,6 +1,6 @@
 """The data of `attnrisk figure samples` on one machine with many cores and an accelerator.
 
-    python -m benchmarks.long_learning run FILE --seconds 560 --accelerator cuda
+    python -m benchmarks.long_learning run FILE --seconds 520 --accelerator cuda
     python -m benchmarks.long_learning store FILE STORE
 
 `run` starts a process for each search of the figure and one for the Bayes optimum. Each appends a line to FILE for each

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.copies import merged
+from attnrisk.learning.copies import merge_fixed_points
 from attnrisk.learning.erm import Problem
 from attnrisk.learning.newton import run_newton
-from attnrisk.learning.separation import separation
+from attnrisk.learning.separation import Separation, separation
 
 ALIKE = {
     "softmax": (ar.Heads(ar.Softmax(), 3), ar.Softmax()),
@@ -142,8 +142,31 @@ def test_fixed_points_near_stable_copies_are_left_out():
     far = replace(blurred, M=replace(copies.M, value=copies.M.value + 1.0))
     saddle = replace(copies, result=ar.Result.SADDLE)
     lost = replace(blurred, result=ar.Result.MAX_STEPS)
-    assert merged(blurred, [copies]) == copies
-    assert merged(lost, [copies]) == copies
-    assert merged(far, [copies]).M is far.M
-    assert merged(blurred, [saddle]).rivals == (saddle,)
-    assert merged(lost, [saddle]).result is ar.Result.MAX_STEPS
+    assert merge_fixed_points(blurred, [copies]) == copies
+    assert merge_fixed_points(lost, [copies]) == copies
+    assert merge_fixed_points(far, [copies]).M is far.M
+    assert merge_fixed_points(blurred, [saddle]).rivals == (saddle,)
+    assert merge_fixed_points(lost, [saddle]).result is ar.Result.MAX_STEPS
+
+
+@pytest.mark.parametrize(
+    ("map_of", "spread", "growth"),
+    [
+        ([[0.0, -2.0], [2.0, 0.0]], 0.3, 0.3),  # a rotation has no real eigenvalue
+        ([[1.5, 1e-9], [-1e-9, 1.5]], 0.3, 1.5),  # a real pair that noise has split
+        ([[0.2, 0.0], [0.0, -3.0]], 0.1, 0.2),
+    ],
+)
+def test_growth_is_the_largest_real_eigenvalue(map_of, spread, growth):
+    found = Separation(1.0, np.array(map_of), spread, 0.0)
+    assert found.growth == pytest.approx(growth)
+    assert found.is_stable == (growth < 1)
+
+
+def test_unequal_heads_start_from_copies_too():
+    """Copies are solved apart for averaged heads only."""
+    task, ridge = ar.FeatureSLR(ar.flipped(9.0), 3), ar.Ridge(0.5, 1.0)
+    for weights, names in (([0.5, 0.5], []), ([0.7, 0.3], ["copies"])):
+        problem = Problem.of(task, ar.Heads(ar.Softmax(), 2, weights=weights), 3, 0)
+        found = [start.name for start in problem.starts(ridge)]
+        assert found == ["no information", "teacher", *names]

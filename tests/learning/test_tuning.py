@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import attnrisk as ar
 from attnrisk.learning import tuning
@@ -42,5 +43,54 @@ def test_tuning_leaves_ridges_that_overfit(monkeypatch):
 
     monkeypatch.setattr(tuning.Descent, "__call__", risk)
     problem = SimpleNamespace(task=SimpleNamespace(label_variance=1.0))
-    best = tuning.Descent(problem, alpha=1.0).run(np.log([0.02, 0.02]))
+    best = tuning.Descent(problem, 1.0, np.full(2, np.log(1e3))).run(np.log([0.02, 0.02]))
     np.testing.assert_allclose(best, 0.0, atol=1e-3)
+
+
+def test_tuning_starts_from_the_fixed_point_of_a_result(monkeypatch):
+    """Then no other is located on the way; the end is the same."""
+    given = ar.Softmax(), 4.0, 0, 6
+    alone = ar.tuned_erm_asymptotics(TASK, *given)
+    before = ar.tuned_erm_asymptotics(TASK, ar.Softmax(), 5.0, 0, 6)
+    monkeypatch.delattr(tuning.Descent, "_first_start")
+    found = ar.tuned_erm_asymptotics(TASK, *given, start=before)
+    assert found.converged
+    error = np.hypot(float(alone.test_risk.error), float(found.test_risk.error))
+    assert abs(float(found.test_risk) - float(alone.test_risk)) < error
+    with pytest.raises(ValueError, match="same task and attention"):
+        ar.tuned_erm_asymptotics(TASK, ar.Erf(), 4.0, 0, 6, start=before)
+
+
+def test_ridges_rise_until_the_fixed_point_that_overfits_is_not_the_lowest():
+    """With objectives linear in the ridges, which are `½ r·Q` and a constant."""
+
+    def found(ridge, lengths, rest):
+        objective = rest + 0.5 * (ridge.k * lengths[0] + ridge.v * lengths[1])
+        return SimpleNamespace(
+            ridge=ridge, objective=objective, Q=ar.Estimate(np.diag(lengths), np.zeros((2, 2)))
+        )
+
+    def both(ridge):
+        return found(ridge, [9.0, 2.0], 0.0), found(ridge, [3.0, 1.0], 0.1)
+
+    ridge = ar.Ridge(0.01, 0.1)
+    overfits, other = both(ridge)
+    assert overfits.objective < other.objective
+    rise = tuning.rise_that_swaps(overfits, other)
+    assert np.all(rise > 0)
+    overfits, other = both(ar.Ridge(*(np.exp(rise) * [ridge.k, ridge.v])))
+    assert overfits.objective > other.objective
+
+
+def test_ridges_of_attentions_with_a_large_sum_of_weights_may_be_as_much_larger(monkeypatch):
+    """Weights of linear attention have a sum of about 50; with `r_v = 10³` its risk is above that of no prediction."""
+    bounds = []
+
+    def run(self, logs):
+        bounds.append(np.exp(self.largest))
+        return logs
+
+    monkeypatch.setattr(tuning.Descent, "run", run)
+    task = ar.SpikedSLR(nu=1.0, length=50)
+    ar.tuned_erm_asymptotics(task, ar.Linear(), 1.0, log2_points=3)
+    np.testing.assert_allclose(bounds, [[1e3, 1e3 * 50**2]])

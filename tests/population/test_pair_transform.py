@@ -141,7 +141,7 @@ def test_kernels_with_kinks_or_a_length_against_random_sequences(name, problem, 
     heads = ar.Heads(ar.get_attention(name), 2, weights=[0.7, 0.4], bias=[KINKED[name][0], 0.1])
     found = ar.population_risk(task, heads, overlaps)
     assert found.kind is ar.ErrorKind.BOUND
-    assert float(found.error) < 3e-8 * max(1.0, float(found))
+    assert float(found.error) < 3e-8 * max(1.0, float(found))  # risks off the manifold are up to 8
     mean, error = _monte_carlo(task, heads, overlaps, 100_000, rng)
     assert abs(float(found) - mean) < 4 * error
 

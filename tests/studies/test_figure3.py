@@ -4,6 +4,7 @@ from math import inf
 from types import SimpleNamespace
 
 import made_up_figures
+import numpy as np
 import pytest
 from made_up_figures import changed
 
@@ -74,12 +75,15 @@ def test_ridges_start_from_the_last_that_converged(monkeypatch):
     starts = []
 
     def tuned(task, student, alpha, seed, log2_points, start):
-        starts.append((alpha, start))
+        starts.append((alpha, start and (start.ridge, start.x[0])))
         converged = alpha != 2.0
+        order = ar.Estimate(alpha * np.eye(2), np.zeros((2, 2)))
         return SimpleNamespace(
             recorded=("test_risk", "result"),
             test_risk=ar.Estimate(0.5, 0.0),
             ridge=Ridge(alpha, 1.0),
+            **dict.fromkeys("MQV", order),
+            bias=None,
             converged=converged,
             result="converged" if converged else "steps over",
         )
@@ -87,7 +91,7 @@ def test_ridges_start_from_the_last_that_converged(monkeypatch):
     monkeypatch.setattr(questions, "tuned_erm_asymptotics", tuned)
     asked = LearningCurve("spiked", 2.0, "3", "linear", (0.5, 1.0, 2.0, 6.0), 5)
     results = [each["result"] for each in asked.answer()]
-    first, last = Ridge(6.0, 1.0), Ridge(1.0, 1.0)
+    first, last = (Ridge(6.0, 1.0), 6.0), (Ridge(1.0, 1.0), 1.0)
     assert starts == [(6.0, None), (2.0, first), (1.0, None), (0.5, last)]
     assert results == ["converged", "steps over", "converged", "converged"]
 

@@ -130,7 +130,7 @@ class AbstractAttention(eqx.Module):
         return self
 
     def as_copies(self) -> "AbstractAttention | None":
-        """The plain attention that several heads are if their keys are equal; none where the heads are not alike."""
+        """The single head equivalent to averaged heads with equal keys and biases; `None` for other attentions."""
         return None
 
     @property

@@ -13,10 +13,8 @@ from .separation import Separation, separation
 
 _START = "identical heads"
 _PARTS = 4  # of the randomisations, whose spread is the error of what concerns differences
-_BLURRED, _TINY = (
-    3.0,
-    1e-9,
-)  # standard errors, and a distance, within which a fixed point is one of copies
+# Standard errors, and a distance, within which a fixed point is one of copies.
+_SAME_WITHIN_ERRORS, _SAME_WITHIN = 3.0, 1e-9
 
 
 def as_copies(
@@ -29,14 +27,14 @@ def as_copies(
     """The report of one head as that of its copies; a saddle point if these separate."""
     alpha, count = found.alpha, heads.keys
 
-    def differ(averages: Averages, at: FixedPointSolution) -> Separation:
+    def separation_at(averages: Averages, at: FixedPointSolution) -> Separation:
         return separation(averages, heads, at.x, at.displacements, alpha, float(ridge.k))
 
-    here, parts = differ(averages, found), []
+    here, parts = separation_at(averages, found), []
     for some in np.split(np.arange(len(averages.points)), _PARTS):
         part = averages._replace(points=[averages.points[at] for at in some])
         near = Start(found.start, found.x, True)
-        parts.append(differ(part, run_newton(part, alpha, found.ridge, near, found.step)))
+        parts.append(separation_at(part, run_newton(part, alpha, found.ridge, near, found.step)))
 
     def error(name: str) -> float:
         return float(np.std([getattr(each, name) for each in parts], ddof=1) / np.sqrt(_PARTS))
@@ -64,7 +62,7 @@ def as_copies(
     )
 
 
-def merged(found: ERMAsymptotics, copies: list[ERMAsymptotics]) -> ERMAsymptotics:
+def merge_fixed_points(found: ERMAsymptotics, copies: list[ERMAsymptotics]) -> ERMAsymptotics:
     """The fixed point of lowest objective, with the others as rivals: converged ones first, saddle points last.
 
     Where copies are stable, one that is theirs within its errors is left out (it is blurred by few points), and so is
@@ -88,5 +86,5 @@ def merged(found: ERMAsymptotics, copies: list[ERMAsymptotics]) -> ERMAsymptotic
 
 
 def _is_close(one: Estimate, other: Estimate) -> bool:
-    within = _BLURRED * np.hypot(one.error, other.error) + _TINY
+    within = _SAME_WITHIN_ERRORS * np.hypot(one.error, other.error) + _SAME_WITHIN
     return bool(np.all(np.abs(one.value - other.value) <= within))

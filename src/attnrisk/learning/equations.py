@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,9 +40,8 @@ _STEP, _SMALL = 1e-5, 1e-2
 RANDOMISATIONS = 16
 _THREADS = 2  # compiled code runs outside the interpreter's lock
 
-_AT_ONCE = (
-    1024  # points of a group of randomisations, if there are two groups: fewer take no less time
-)
+# Points of a group of randomisations, where there are two groups or more: fewer take no less time.
+_POINTS_PER_GROUP = 1024
 
 # Displacements `χ − ω` of the samples: for each group of randomisations, for each length of the law.
 Displacements = list[tuple[Float[np.ndarray, "ne H L"], ...]]
@@ -91,8 +91,9 @@ class Averages(NamedTuple):
 
     @property
     def group_size(self) -> int:
-        """How many randomisations are computed at once."""
-        return int(np.clip(_AT_ONCE // self.sample_count, 1, RANDOMISATIONS // _THREADS))
+        """How many randomisations are computed at once, a power of two."""
+        most = np.clip(_POINTS_PER_GROUP // self.sample_count, 1, RANDOMISATIONS // _THREADS)
+        return 1 << (int(most).bit_length() - 1)
 
     @property
     def joined(self) -> tuple[Points, ...]:
@@ -168,9 +169,8 @@ def controls(
     found = terms(task, unknowns, seen, held.pulls._replace(pull_k=apart))
     found[..., -4:] -= np.einsum("ne,mnek->mnk", seen.probability, held.mean_value_terms)
     heads, features = unknowns.keys.M.shape[1:]
-    found[..., features * heads + np.arange(heads**2)] = (
-        0.0  # `g gᵀ`, of the fourth order in the fields
-    )
+    # `g gᵀ` is of the fourth order in the fields.
+    found[..., features * heads + np.arange(heads**2)] = 0.0
     return found
 
 
@@ -256,14 +256,17 @@ def probes(layout: Layout, x: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m n
 def in_groups(
     averages: Averages, last: Displacements | None, function: Callable[..., _T]
 ) -> list[_T]:
-    """A function of the averages over each group of randomisations, with arrays for numbers, and the displacements
-    there; two run at a time.
+    """The values of a function of each group of randomisations (as `Averages` over it) and the displacements there.
+
+    Two run at a time.
     """
     size = math.gcd(averages.group_size, len(averages.points))
     groups = [averages.points[at : at + size] for at in range(0, len(averages.points), size)]
     attention = as_arrays(averages.attention)
     given = [averages._replace(attention=attention, points=each) for each in groups]
     near = [[None] * len(averages.points[0])] * len(groups) if last is None else last
+    if len(near) != len(groups):
+        raise ValueError(f"displacements of {len(near)} groups for {len(groups)}")
     with ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(function, given, near))
 
@@ -312,7 +315,7 @@ def _moments_of(
     return tuple(displaced), jax.tree.map(lambda *each: sum(each), *parts)
 
 
-@jax.jit
+@eqx.filter_jit
 def pulls(
     attention: AbstractAttention,
     minima: Minimum,

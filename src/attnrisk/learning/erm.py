@@ -25,9 +25,17 @@ from ..population.overlaps import Overlaps
 from ..population.plan import has_exact_heads, heads_engine, light_plan
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
-from .copies import as_copies, merged
+from .copies import as_copies, merge_fixed_points
 from .equations import RANDOMISATIONS, Averages, map_step, probes
-from .newton import LONGEST_STEP, FixedPointSolution, Start, distinct, run_newton
+from .newton import (
+    LONGEST_STEP,
+    MOST_NEAR,
+    MOST_STEPS,
+    FixedPointSolution,
+    Start,
+    distinct,
+    run_newton,
+)
 from .samples import draw
 from .scope import (
     check_alpha,
@@ -54,9 +62,8 @@ _WIDE, _NARROWEST = 2.0, 0.02
 # Largest error of the test risk, relative to the risk of no prediction, of a converged result: the sum over tokens in
 # `V̂_v` has a noise that grows with their number, most where weights are not divided by their sum.
 _LARGEST_ERROR = 0.5
-_MORE = (
-    2  # a power of two, of points for copies of one head: these have fewer dimensions and cost less
-)
+# More points, a power of two, for copies of one head: these have fewer dimensions and cost less.
+_EXTRA_LOG2_POINTS = 2
 
 
 def erm_asymptotics(
@@ -107,7 +114,7 @@ def solve_erm(
     log2_points: int,
     near: Start | None = None,
 ) -> ERMAsymptotics:
-    """The same for valid numbers, also from a start `near` a fixed point."""
+    """`erm_asymptotics` for checked arguments; a start `near` a fixed point is tried beside the usual ones."""
     problem = Problem.of(task, attention, log2_points, seed)
     one = problem.attention.as_copies()
     try:
@@ -115,9 +122,10 @@ def solve_erm(
         found = part.solve(alpha, ridge, problem, near)
         if one is None:
             return found
-        single = Problem.of(task, one, min(log2_points + _MORE, 24), seed)
-        part = single.first_points(log2_points + _MORE - LOG2_SLOPES)
-        return merged(found, part.copies(problem.attention, alpha, ridge, single))
+        more = min(log2_points + _EXTRA_LOG2_POINTS, 24)
+        single = Problem.of(task, one, more, seed)
+        part = single.first_points(more - LOG2_SLOPES)
+        return merge_fixed_points(found, part.copies(problem.attention, alpha, ridge, single))
     except FloatingPointError:
         raise Refusal(
             "alpha, signal, noise or ridges so extreme are not allowed: the equations overflow"
@@ -162,7 +170,7 @@ class Problem(Averages):
         return self._replace(points=[tuple(map(cut, some)) for some in self.points])
 
     def starts(self, ridge: Ridge) -> tuple[Start, ...]:
-        """Uninformed and informed initialisation.
+        """Uninformed and informed initialisation, and copies of one vector for heads without `as_copies`.
 
         With the teacher, heads are on different features, or have opposite signs. A bias that is learned begins as
         given, and with the teacher where equal scores have weights of sum one.
@@ -185,30 +193,49 @@ class Problem(Averages):
         level = self.first_bias + (
             level_bias(self.task, self.attention) if self.layout.biases else 0
         )
-        return (
+        found = (
             start("no information", 0.05, 0.2 - 0.05**2, V_k, (0.05, 0.2, V_v), self.first_bias),
             start("teacher", strength, much, min(V_k, 0.3), (1.0, 1.1, 0.1), level),
         )
+        if heads == 1 or self.attention.as_copies() is not None:
+            return found
+        copies = Order(
+            np.zeros((heads, features)),
+            0.2 * np.ones((heads, heads)) + 1e-3 * np.eye(heads),
+            V_k * np.eye(heads),
+        )
+        values = Order(*(np.array([[each]]) for each in (0.6, 0.6, V_v)))
+        return (*found, Start("copies", pack(Unknowns(copies, values))))
 
-    def locate(self, alpha: float, ridge: Ridge) -> list[FixedPointSolution]:
+    def locate(
+        self, alpha: float, ridge: Ridge, most_steps: int = MOST_STEPS
+    ) -> list[FixedPointSolution]:
         """The end points of Newton's method from each start, on few points."""
         part = self.on_part(max(_FEW, self.group_size))
-        return [run_newton(part, alpha, ridge, start) for start in self.starts(ridge)]
+        return [
+            run_newton(part, alpha, ridge, start, most_steps=most_steps)
+            for start in self.starts(ridge)
+        ]
 
     def find_all(
         self, alpha: float, ridge: Ridge, near: Start | None = None
     ) -> list[FixedPointSolution]:
         """The fixed points found from all starts, each located on few points first, and from one `near` a fixed point.
 
-        A start that does not converge on few points is tried on all of them, unless a fixed point is known already.
+        A start that does not converge on few points is tried on all of them; with one `near`, it stops after fewer
+        steps, and is tried on all points only if nothing else converges.
         """
         starts = [] if near is None else [near]
-        for start, there in zip(self.starts(ridge), self.locate(alpha, ridge), strict=True):
+        located = self.locate(alpha, ridge, MOST_STEPS if near is None else MOST_NEAR)
+        for start, there in zip(self.starts(ridge), located, strict=True):
             if not there.result.converged:
                 starts += [start] if near is None else []
             elif not any(np.allclose(there.x, it.x, _SAME_START, _SAME_START) for it in starts):
                 starts.append(Start(start.name, there.x, True))
-        return [run_newton(self, alpha, ridge, start) for start in starts]
+        found = [run_newton(self, alpha, ridge, start) for start in starts]
+        if near is not None and not any(it.result.converged for it in found):
+            found += [run_newton(self, alpha, ridge, start) for start in self.starts(ridge)]
+        return found
 
     def solve(
         self, alpha: float, ridge: Ridge, all_points: "Problem", near: Start | None = None

@@ -11,7 +11,7 @@ from .._results import ErrorKind, Estimate
 from ..attention import AbstractAttention
 from ..population import population_minimum
 from ..tasks import AbstractTask
-from .asymptotics import Ridge
+from .asymptotics import ERMAsymptotics
 from .scope import learnable, learner, learns_bias
 from .tuning import tuned_erm_asymptotics
 
@@ -81,13 +81,13 @@ def needed_data(
     # With infinite data; biases of several heads are not learned.
     fixed = [each.with_free_bias(each.free_bias and learns_bias(each)) for each in rivals]
     ends = [population_minimum(task, each).risk for each in fixed]
-    ridges: dict[int, Ridge | None] = {}
+    near: dict[int, ERMAsymptotics | None] = {}
 
     def learn(at: int, alpha: float) -> Sample:
         found = tuned_erm_asymptotics(
-            task, rivals[at], alpha, seed, log2_points, start=ridges.get(at)
+            task, rivals[at], alpha, seed, log2_points, start=near.get(at)
         )
-        ridges[at] = found.ridge if found.converged else None
+        near[at] = found if found.converged else None
         return Sample(found.test_risk, found.converged)
 
     if other is None:

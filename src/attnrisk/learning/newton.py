@@ -11,8 +11,8 @@ from .equations import Averages, Displacements, MapStep, map_step
 from .unknowns import Layout
 
 _TOLERANCE = 1e-8  # of a step of the map, relative
-# Plain steps first; and steps at most, from anywhere and from near a fixed point: there five are common.
-_PLAIN_STEPS, _MOST_STEPS, _MOST_NEAR = 6, 80, 30
+# Plain steps first; and steps at most, in general and in tuning from near a fixed point: there five are common.
+_PLAIN_STEPS, MOST_STEPS, MOST_NEAR = 6, 80, 30
 _FLAT = 1e-4  # a singular value of `1 − T'` in natural units, relative, that differences do not tell from zero
 _FAR = 0.05  # a step after which all minima are searched for again
 # Standard errors that the map may still move by: in the first searches, and after so many.
@@ -102,7 +102,12 @@ def distinct(found: list[FixedPointSolution]) -> list[FixedPointSolution]:
 
 
 def run_newton(
-    averages: Averages, alpha: float, ridge: Ridge, start: Start, known: MapStep | None = None
+    averages: Averages,
+    alpha: float,
+    ridge: Ridge,
+    start: Start,
+    known: MapStep | None = None,
+    most_steps: int = MOST_STEPS,
 ) -> FixedPointSolution:
     """The fixed point that Newton's method finds from a start, with the derivatives of a step if one is `known`.
 
@@ -111,7 +116,7 @@ def run_newton(
     short, and the iteration stops only after every sample has been searched for a lower minimum.
     """
     x, last, result = np.array(start.x), start.displacements, Result.MAX_STEPS
-    anew, searches, most_steps = last is None, 0, _MOST_NEAR if start.near else _MOST_STEPS
+    anew, searches = last is None, 0
     for count in range(most_steps):
         last, step = map_step(averages, x, alpha, ridge, last, anew, known)
         if np.all(np.abs(step.target - x) <= _TOLERANCE * (1.0 + np.abs(x))):

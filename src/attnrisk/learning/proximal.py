@@ -9,6 +9,7 @@ Hessian is a diagonal plus a matrix of that rank, and a step takes a time that g
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -273,7 +274,7 @@ def search(
     return jnp.take_along_axis(ends, lowest, 0)[0]
 
 
-@jax.jit
+@eqx.filter_jit
 def minimise(
     attention: AbstractAttention,
     last: Float[Array, "n H L"],

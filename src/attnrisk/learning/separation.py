@@ -30,10 +30,11 @@ from .unknowns import Response, Unknowns
 # A sample with a stiffness `1 + V_d K` below the first number separates by itself and is left out. Where more than the
 # second share of the samples do, the copies are no fixed point.
 _SOFT, _RARE = 0.05, 1e-3
-_TRIED, _LARGEST = (
-    600,
-    1e6,
-)  # values of V_d among which the first root is bracketed, up to this over r_k
+# Values of V_d among which the first root is bracketed, up to the second number over r_k.
+_TRIED, _LARGEST = 600, 1e6
+_REAL = (
+    1e-6  # imaginary part, relative, of an eigenvalue that noise may have split from a real pair
+)
 
 
 class Separation(NamedTuple):
@@ -48,7 +49,8 @@ class Separation(NamedTuple):
     def growth(self) -> float:
         """The largest eigenvalue of both maps."""
         values = np.linalg.eigvals(self.map)
-        return float(max(self.spread, *values.real[values.imag == 0]))
+        is_real = np.abs(values.imag) <= _REAL * (1.0 + np.abs(values))
+        return float(max([self.spread, *values.real[is_real]]))
 
     @property
     def is_stable(self) -> bool:
@@ -95,9 +97,11 @@ def separation(
     # At the least V the first term of the excess is twice all others, and at the largest −r_k is left.
     least = 0.5 / (ridge_k + alpha * mean(lambda it: np.abs(it.values).sum(1)))
     tried = np.geomspace(least, _LARGEST / ridge_k, _TRIED)
-    above = next(at for at, V in enumerate(tried) if excess(V) <= 0.0)
+    above = next((at for at, V in enumerate(tried) if excess(V) <= 0.0), None)
+    if not above:
+        raise FloatingPointError("no response of the differences of heads was found")
     V = float(brentq(excess, tried[above - 1], tried[above], xtol=1e-12 * tried[above]))
-    trace = 1.0 / V - ridge_k
+    trace = float(alpha * mean(lambda it: it.bends(V)[0].sum(1)))
     M, features = np.sqrt(count) * unknowns.keys.M[0], one.layout.features
     Q, V_s = (count * float(each[0, 0]) for each in unknowns.keys[1:])
     products = mean(lambda it: np.einsum("nl,nlu,nlw->nuw", it.bends(V)[0], it.fields, it.fields))

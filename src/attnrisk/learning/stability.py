@@ -149,9 +149,12 @@ def _growths_by_sums(
     # `W` of the inverse `d⁻¹ − d⁻¹ rowsᵀ W rows d⁻¹` of the Hessian, by Woodbury.
     scaled = rows / d[:, None]
     gram = rows @ scaled.swapaxes(1, 2)
-    W = np.linalg.solve(np.eye(rows.shape[1]) + hessian.core @ gram, hessian.core)
+    try:
+        W = np.linalg.solve(np.eye(rows.shape[1]) + hessian.core @ gram, hessian.core)
+    except np.linalg.LinAlgError as error:
+        raise FloatingPointError("a Hessian is singular") from error
     P, R = K[:, None] * scaled, diagonal[:, None] * scaled  # of K H⁻¹ and of diag·H⁻¹
-    answer = r / d - np.einsum("nij,nj,nil->nl", W, np.einsum("njl,nl->nj", scaled, r), scaled)
+    answer = r / d - np.sum((W @ (scaled @ r[..., None])) * scaled, 1)
     moved, bend = diagonal * answer, np.sum(r * answer, -1) - 1.0 / width
     rights = [-W @ each for each in (P, R)]
     kk = _square(root, K**2 / d - K, [(P, rights[0])])

@@ -1,36 +1,59 @@
 """Ridge penalties of lowest test risk, `E_σ(α)` (section 6), by gradient descent through the fixed point."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .._check import of_type, whole
+from .._check import of_type, refuse, whole
 from .._results import Result
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import LOG2_POINTS, Problem, solve_erm
-from .newton import Start, distinct, run_newton
+from .newton import MOST_NEAR, MOST_STEPS, Start, distinct, run_newton
 from .scope import check_alpha, learner, learns_bias
+from .unknowns import Order, Unknowns, pack
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
 _STEEP = 5e-3  # a slope beyond the noise with which the ridges may not be the best
 # Where samples jump between minima the derivative is rough: risks this far downhill decide, so often at most.
 _DOWNHILL, _MOST_PROBES = 0.5, 4
-_MOST_EVALUATIONS = 30
+# Evaluations in all, and after the lowest risk: where samples jump, a line search may find nothing.
+_MOST_EVALUATIONS, _PATIENCE = 30, 4
 _FIRST_STEP = 0.5  # of the descent, in log r
-_GAIN = 0.1  # of a step of the descent, in standard errors of the risk, below which it ends
+_GAIN, _MOST_GAIN = (
+    0.1,
+    3e-4,
+)  # of a step, in standard errors of the risk and at most, below which the descent ends
 # Points on the way, a power of two, and randomisations at least: near the best ridges the risk hardly depends on them.
 _LOG2_FEW, _PART = 11, 4
 # Where the fixed point is not found, or is worse than no prediction, the descent starts at ridges larger by this.
 _STIFFER, _MOST_RESTARTS = np.log(3.0), 4
+_BEYOND = 1.3  # how much further than to equal objectives
 # Where the risk stays above this share of that of no prediction, ridges (k, v) smaller by these factors are tried: in
 # long sequences something is learned only with a small ridge on k.
 _WEAKER = ((0.9, 8.0, 8.0), (0.9, 64.0, 64.0), (0.99, 64.0, 8.0), (0.99, 512.0, 8.0))
 _NOT_FOUND = 1e3  # a risk that no line search accepts, where there is no fixed point
+
+
+class KnownFixedPoint(NamedTuple):
+    """The ridges of a result and its unknowns, as `pack` has them."""
+
+    ridge: Ridge
+    x: Float[np.ndarray, " n"]
+
+    @classmethod
+    def of(cls, found: ERMAsymptotics) -> "KnownFixedPoint":
+        """That of a result."""
+        M, Q, V = (each.value for each in (found.M, found.Q, found.V))
+        keys = Order(M[:-1, :-1], Q[:-1, :-1], V[:-1, :-1])
+        values = Order(M[-1:, -1:], Q[-1:, -1:], V[-1:, -1:])
+        bias = np.zeros(0) if found.bias is None else np.ravel(found.bias.value)
+        return cls(found.ridge, pack(Unknowns(keys, values, bias)))
 
 
 def tuned_erm_asymptotics(
@@ -39,12 +62,14 @@ def tuned_erm_asymptotics(
     alpha: float,
     seed: int = 0,
     log2_points: int = LOG2_POINTS,
-    start: Ridge | None = None,
+    start: Ridge | ERMAsymptotics | KnownFixedPoint | None = None,
 ) -> ERMAsymptotics:
     """Empirical risk minimisation with the ridge penalties of lowest test risk, between 10^-3 and 10^3.
 
+    Where equal weights have a sum `s > 1`, as those of linear attention, the largest penalty on `v` is `10^3 s²`.
     Follows the derivative of the test risk with respect to the penalties. Each fixed point starts from the previous
-    one, on a subset of the points. The last one is searched from all initialisations, on all points.
+    one, on a subset of the points. At the end other fixed points are searched from all initialisations, on few points
+    first, and the one of lowest objective is computed on all points.
 
     Args:
         task: As in `erm_asymptotics`.
@@ -52,7 +77,8 @@ def tuned_erm_asymptotics(
         alpha: Number of sequences per dimension, `α = N/D > 0`.
         seed: Seed of the Sobol points.
         log2_points: As in `erm_asymptotics`.
-        start: Ridge penalties to start from, if a good guess is known.
+        start: Ridge penalties to start from, if a good guess is known; or the result at another `alpha` nearby, from
+            whose fixed point the search then starts as well.
 
     Returns:
         An `ERMAsymptotics`; `ridge` has the best penalties.
@@ -66,9 +92,19 @@ def tuned_erm_asymptotics(
     log2_points, attention = whole("log2_points", log2_points, 1, 24), learner(attention)
     problem = Problem.of(task, attention, log2_points, seed)
     part = problem.first_points(log2_points - _LOG2_FEW)
-    descent = Descent(part.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0))), alpha)
-    first = first_ridge(task, attention) if start is None else start
-    of_type("start", first, Ridge, "of type Ridge, such as Ridge(k=1.0, v=1.0)")
+    part = part.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0)))
+    first = first_ridge(task, attention)
+    largest = _LARGEST + np.log([1.0, float(first.v)])
+    descent = Descent(part, alpha, largest)
+    if isinstance(start, ERMAsymptotics):
+        start = KnownFixedPoint.of(start)
+    if isinstance(start, KnownFixedPoint):
+        first = start.ridge
+        if start.x.size != problem.starts(first)[0].x.size:
+            raise refuse("start", start.x, "a result of the same task and attention")
+        descent.last = Start("given", start.x, True)
+    elif start is not None:
+        first = of_type("start", start, Ridge, "a Ridge, or a result of tuned_erm_asymptotics")
     best = descent.run(np.log([float(first.k), float(first.v)]))
     near = descent.last and descent.last._replace(displacements=None)  # those are of other points
 
@@ -77,14 +113,23 @@ def tuned_erm_asymptotics(
         return solve_erm(task, attention, alpha, ridge, seed, log2_points, near)
 
     answer, probes = answer_at(best), 0
+    for _ in range(_MOST_RESTARTS):
+        converged = [each for each in answer.rivals if each.converged]
+        other = min(converged, key=lambda it: float(it.test_risk), default=answer)
+        if float(other.test_risk) >= float(answer.test_risk):
+            break
+        # The descent followed a fixed point that is not the lowest with these ridges.
+        best = np.minimum(best + rise_that_swaps(answer, other), largest)
+        near = Start(other.start, KnownFixedPoint.of(other).x, True)
+        answer = answer_at(best)
     while answer.converged:
         error = float(answer.test_risk.error)
         slope = answer.slope * np.exp(best)
-        slope = np.where((best > _SMALLEST) & (best < _LARGEST), slope, 0.0)
+        slope = np.where((best > _SMALLEST) & (best < largest), slope, 0.0)
         if np.all(np.abs(slope) <= _STEEP + 3.0 * error):
             break
         ahead = best - _DOWNHILL * slope / np.max(np.abs(slope))
-        ahead = np.clip(ahead, _SMALLEST, _LARGEST)
+        ahead = np.clip(ahead, _SMALLEST, largest)
         other, probes = answer_at(ahead), probes + 1
         gain = float(answer.test_risk) - float(other.test_risk)
         if other.converged and gain <= error:
@@ -109,11 +154,28 @@ def first_ridge(task: AbstractTask, attention: AbstractAttention) -> Ridge:
     return Ridge(1.0, total**2)
 
 
+def rise_that_swaps(lower: ERMAsymptotics, other: ERMAsymptotics) -> Float[np.ndarray, "2"]:
+    """The shortest change of the logarithms of the ridges after which another fixed point has the lower objective.
+
+    To first order, with `∂/∂r_p` of the objective `½ Σ Q_pp`; that of one that overfits rises faster.
+    """
+
+    def by_logs(found: ERMAsymptotics) -> Float[np.ndarray, "2"]:
+        lengths = np.diag(found.Q.value)
+        ridges = np.array([float(found.ridge.k), float(found.ridge.v)])
+        return ridges * np.array([np.sum(lengths[:-1]), lengths[-1]]) / 2
+
+    faster = np.maximum(by_logs(lower) - by_logs(other), 0.0)
+    gap = float(other.objective) - float(lower.objective)
+    rise = _BEYOND * gap * faster / max(float(faster @ faster), _FLAT**2)
+    return rise * min(1.0, _STIFFER / max(float(np.max(rise)), _FLAT))
+
+
 class Descent:
     """The test risk as a function of the logarithms of the ridges; each fixed point starts from the one before."""
 
-    def __init__(self, problem: Problem, alpha: float):
-        self.problem, self.alpha = problem, alpha
+    def __init__(self, problem: Problem, alpha: float, largest: Float[np.ndarray, "2"]):
+        self.problem, self.alpha, self.largest = problem, alpha, largest
         self.last: Start | None = None
         self.evaluations, self.error = 0, 0.0
 
@@ -122,7 +184,8 @@ class Descent:
         ridge = Ridge(*np.exp(logs).tolist())
         try:
             start = self.last or self._first_start(ridge)
-            best = run_newton(self.problem, self.alpha, ridge, start)
+            most_steps = MOST_NEAR if start.near else MOST_STEPS
+            best = run_newton(self.problem, self.alpha, ridge, start, most_steps=most_steps)
         except FloatingPointError:
             return _NOT_FOUND, np.zeros(2)
         if not best.result.converged:
@@ -146,29 +209,40 @@ class Descent:
 
         nothing = float(self.problem.task.label_variance)
         for _ in range(_MOST_RESTARTS):
-            if (risk := self(logs)[0]) <= nothing:
+            if (here := self(logs))[0] <= nothing:
                 break
-            logs, self.last = np.minimum(logs + _STIFFER, _LARGEST), None
+            logs, self.last = np.minimum(logs + _STIFFER, self.largest), None
+        else:
+            here = self(logs)
         for learned, *weaker in _WEAKER:
-            if risk < learned * nothing:
+            if here[0] < learned * nothing:
                 break
             others = np.maximum(logs - np.log(weaker), _SMALLEST)
-            last, self.last = self.last, None
-            found = self(others)[0]
-            if found < risk:
-                risk, logs = found, others
+            last, error, self.last = self.last, self.error, None
+            there = self(others)
+            if there[0] < here[0]:
+                here, logs = there, others
             else:
-                self.last = last
-        bounds = [(_SMALLEST, _LARGEST)] * 2
+                self.last, self.error = last, error
+        bounds = [(_SMALLEST, each) for each in self.largest]
         # L-BFGS-B begins with a step of the length of the gradient, which is far too short here.
-        risk, slope = self(logs)
-        scale = _FIRST_STEP / max(float(np.linalg.norm(slope)), _FLAT)
-        gain = max(_FLAT**2, _GAIN * self.error) / max(risk, 1.0 / scale)  # as `ftol` counts it
+        scale = _FIRST_STEP / max(float(np.linalg.norm(here[1])), _FLAT)
+        gain = max(_FLAT**2, min(_GAIN * self.error, _MOST_GAIN)) / max(
+            here[0], 1.0 / scale
+        )  # as `ftol` counts it
+        seen = [(here[0], logs, self.last)]
 
-        def scaled(logs: np.ndarray) -> tuple[float, np.ndarray]:
-            risk, slope = self(logs)
+        def scaled(at: np.ndarray) -> tuple[float, np.ndarray]:
+            if np.array_equal(at, logs):
+                return scale * here[0], scale * here[1]
+            risks = [each[0] for each in seen]
+            if len(risks) - np.argmin(risks) > _PATIENCE:
+                return scale * min(risks), np.zeros(2)  # which ends the search
+            risk, slope = self(at)
+            seen.append((risk, np.array(at), self.last))
             return scale * risk, scale * slope
 
         options = {"maxfun": _MOST_EVALUATIONS, "gtol": scale * _FLAT, "ftol": gain}
-        found = minimize(scaled, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        return np.asarray(found.x)
+        minimize(scaled, logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        _, best, self.last = min(seen, key=lambda each: each[0])
+        return best

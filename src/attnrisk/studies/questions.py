@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._check import one_of, real, refuse, whole
 from .._results import record
@@ -21,6 +22,7 @@ from ..learning import (
 )
 from ..learning.erm import LOG2_POINTS
 from ..learning.scope import learnable, optimisable
+from ..learning.tuning import KnownFixedPoint
 from ..numerics.minimise import BATCH
 from ..population import (
     Minimum,
@@ -37,8 +39,8 @@ from .question import AbstractQuestion, Answer, Record, estimated, is_converged
 from .training_questions import Train
 
 _LARGEST_SEED = 2**32 - 1
-# The search for a risk: the ratio of two α on the way down, and of those between which it ends, and how many at most.
-_FACTOR, _NARROW, _MOST_ALPHAS = 1.5, 1.1, 16
+# Of the search for a risk: the ratio of two α on the way down, and how many at most.
+_FACTOR, _MOST_ALPHAS = 1.25, 16
 
 
 def any_task(task: AbstractTask) -> AbstractTask:
@@ -208,7 +210,7 @@ class TunedERM(AbstractAttentionQuestion):
 
 @dataclass(frozen=True)
 class LearningCurve(AbstractAttentionQuestion):
-    """Tuned ridges at several `alphas`, from many data to few, each starting from the ridges of the one before.
+    """Tuned ridges at several `alphas`, from many data to few, each starting from the fixed point of the one before.
 
     `start` are those of the first.
     """
@@ -224,8 +226,7 @@ class LearningCurve(AbstractAttentionQuestion):
     def answer(self) -> list[Record]:
         records: list[Record] = []
         for alpha in sorted(self.alphas, reverse=True):
-            ridge = _tuned_ridge(records[-1]) if records else self.start
-            records.append(_tuned(self, alpha, ridge))
+            records.append(_tuned(self, alpha, records[-1] if records else None))
         return records
 
 
@@ -233,8 +234,9 @@ class LearningCurve(AbstractAttentionQuestion):
 class RiskCrossing(AbstractAttentionQuestion):
     """Tuned ridges at the `α` of a search for the one at which the test risk falls to `risk`.
 
-    From `most` samples per dimension to fewer, by a constant factor, then by bisection in `log α`. Each search starts
-    from the ridges of the next larger `α`, the first from `start`.
+    From `most` samples per dimension to fewer, by a constant factor, then by bisection in `log α`, until those on both
+    sides have at most the given `ratio`. Each starts from the fixed point of the next larger `α`, the first from the
+    ridges `start`.
     """
 
     kind: ClassVar[str] = "risk crossing"
@@ -245,6 +247,7 @@ class RiskCrossing(AbstractAttentionQuestion):
     most: float
     log2_points: int
     start: tuple[float, float] | None = None
+    ratio: float = 1.12
 
     def next_alpha(self, records: Sequence[Record]) -> float | None:
         """Where to go on; `None` once the bracket is narrow, or the risk is not reached with the most data."""
@@ -257,7 +260,7 @@ class RiskCrossing(AbstractAttentionQuestion):
         low = max((each["alpha"] for each in records if each["alpha"] < high), default=None)
         if low is None:
             return high / _FACTOR
-        return None if high <= _NARROW * low else math.sqrt(low * high)
+        return None if high <= self.ratio * low else math.sqrt(low * high)
 
     def _is_reached(self, found: Record) -> bool:
         return is_converged(found["result"]) and found["test_risk"] <= self.risk
@@ -266,7 +269,7 @@ class RiskCrossing(AbstractAttentionQuestion):
         """The record at an `α`, given those before."""
         larger = [each for each in records if each["alpha"] > alpha]
         near = min(larger, key=lambda each: float(each["alpha"]), default=None)
-        return _tuned(self, alpha, self.start if near is None else _tuned_ridge(near))
+        return _tuned(self, alpha, near)
 
     def answer(self) -> list[Record]:
         records: list[Record] = []
@@ -275,18 +278,19 @@ class RiskCrossing(AbstractAttentionQuestion):
         return records
 
 
-def _tuned(question: Any, alpha: float, start: tuple[float, float] | None) -> Record:
-    """The record with tuned ridges, which the search begins from `start`."""
-    ridge = None if start is None else Ridge(*start)
+def _tuned(question: LearningCurve | RiskCrossing, alpha: float, near: Record | None) -> Record:
+    """The record with tuned ridges; the search begins at the fixed point of one nearby, if that converged."""
+    start: Any = None
+    if near is None and question.start is not None:
+        start = Ridge(*question.start)
+    elif near is not None and is_converged(near["result"]):
+        start = KnownFixedPoint(Ridge(near["ridge_k"], near["ridge_v"]), np.array(near["unknowns"]))
     found = tuned_erm_asymptotics(
-        question.problem, question.student, alpha, 0, question.log2_points, ridge
+        question.problem, question.student, alpha, 0, question.log2_points, start
     )
-    tuned = {"ridge_k": float(found.ridge.k), "ridge_v": float(found.ridge.v)}
-    return record(found) | {"alpha": float(alpha), **tuned}
-
-
-def _tuned_ridge(found: Record) -> tuple[float, float] | None:
-    return (found["ridge_k"], found["ridge_v"]) if is_converged(found["result"]) else None
+    known = {"ridge_k": float(found.ridge.k), "ridge_v": float(found.ridge.v)}
+    known |= {"unknowns": KnownFixedPoint.of(found).x.tolist()}
+    return record(found) | {"alpha": float(alpha), **known}
 
 
 @dataclass(frozen=True)

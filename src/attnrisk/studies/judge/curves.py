@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..._results import ErrorKind, Estimate, Result
 from ...attention import AbstractAttention, Linear, Softmax
-from ...learning import Ridge
+from ...learning import ERMAsymptotics
 from ...learning.tuning import tuned_erm_asymptotics
 from ...population.plan import is_exact
 from ...tasks import AbstractTask
@@ -46,13 +46,13 @@ def reference_curve(name: str) -> list[Point]:
 
 
 def curve(task: AbstractTask, attention: AbstractAttention, name: str) -> list[Point]:
-    """The learning curve; each search for ridge penalties starts from the previous ones."""
-    start: Ridge | None = None
+    """The learning curve; each search starts from the fixed point of the previous one."""
+    start: ERMAsymptotics | None = None
     points = []
     log2_points = _LOG2_POINTS if is_exact(task, attention) else _LOG2_POINTS_OF_GENERAL
     for alpha in ALPHAS:
         found = tuned_erm_asymptotics(task, attention, alpha, log2_points=log2_points, start=start)
-        start = found.ridge if found.converged else None
+        start = found if found.converged else None
         points.append(
             Point(name, found.alpha, found.test_risk, found.result, found.warning or None)
         )
