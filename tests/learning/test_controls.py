@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk.learning import equations
 from attnrisk.learning.controls import Moments, ValueLaw, hold
-from attnrisk.learning.equations import controls, flat
+from attnrisk.learning.equations import controls, flat, map_step
+from attnrisk.learning.erm import Problem
 from attnrisk.learning.samples import cavity_samples, draw, locate
 from attnrisk.learning.unknowns import Order, Unknowns
 from attnrisk.numerics.arrays import as_arrays
@@ -91,3 +93,22 @@ def test_errors_of_few_points_are_not_understated(log2_points):
         (float(each.test_risk) - exact) / each.test_risk.error for each in found if each.converged
     ]
     assert np.sqrt(np.mean(np.square(away))) < 1.6 if away else log2_points == 3
+
+
+@pytest.mark.parametrize(
+    "task",
+    [ar.SpikedSLR(2.0, ar.uniform(1, 3), noise=0.3), TASKS["weight"]],
+    ids=["lengths", "weight"],
+)
+def test_groups_of_randomisations_change_nothing(task, monkeypatch):
+    problem = Problem.of(task, ar.Softmax(), 4, 0)
+    x, ridge = problem.starts(ar.Ridge(1.0, 1.0))[1].x, ar.Ridge(1.0, 1.0)
+    _, together = map_step(problem, x, 4.0, ridge, None, True)
+    assert problem.group_size > 1
+    monkeypatch.setattr(equations, "_POINTS_PER_GROUP", 1)
+    assert problem.group_size == 1
+    displacements, alone = map_step(problem, x, 4.0, ridge, None, True)
+    np.testing.assert_allclose(alone.target, together.target, rtol=1e-10, atol=1e-12)
+    assert len(displacements) == len(problem.points)
+    with pytest.raises(ValueError, match="displacements of 15 groups"):
+        map_step(problem, x, 4.0, ridge, displacements[1:], False)
