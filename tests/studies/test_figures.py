@@ -18,6 +18,7 @@ from attnrisk.studies.figures import (
     figure3,
     figure7,
     haystack,
+    samples,
     style,
 )
 from attnrisk.studies.figures.rows import least, least_risks
@@ -309,6 +310,31 @@ def test_curves_of_the_quick_form_are_accurate_to_the_eye(task, length):
     drawn = np.exp(np.interp(between, fine, np.log(risk)))
     off = np.abs(np.log(drawn) - np.log(exact(between))) / (high - low)
     assert off.max() < 0.01  # of the height of the panel
+
+
+def test_linear_attention_is_searched_where_infinite_data_halve_its_risk():
+    """With infinite data its risk has a closed form."""
+    asked = samples.risk_crossings(quick=False)
+    searched = {each.length for each in asked if each.attention == "linear"}
+    tasks = {each.length: each.problem for each in asked}
+    reached = {
+        length for length, task in tasks.items() if float(ar.linear_risk(task)) < samples.HALF
+    }
+    assert reached == searched != set(tasks)
+
+
+def test_a_search_ends_between_two_alphas_of_the_given_ratio():
+    """On both sides of where the made-up risk `1/(1 + α)`, moved by the name, is one half."""
+    for asked in samples.risk_crossings(quick=True):
+        records = made_up_figures.searched(asked)
+        row = samples.crossing(asked.inputs, asked.name, records, "test_risk")
+        exact = 1 / (0.5 - 0.01 * len(asked.attention)) - 1
+        below, above = (
+            [it["alpha"] for it in records if (it["alpha"] < exact) is side]
+            for side in (True, False)
+        )
+        assert min(above) <= asked.ratio * max(below)
+        assert abs(row.alpha - exact) < row.alpha_error
 
 
 def test_an_unknown_figure_is_refused(tmp_path):

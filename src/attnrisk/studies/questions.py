@@ -235,8 +235,8 @@ class RiskCrossing(AbstractAttentionQuestion):
     """Tuned ridges at the `α` of a search for the one at which the test risk falls to `risk`.
 
     From `most` samples per dimension to fewer, by a constant factor, then by bisection in `log α`, until those on both
-    sides have at most the given `ratio`. Each starts from the fixed point of the next larger `α`, the first from the
-    ridges `start`.
+    sides have at most the given `ratio`. Each starts from the fixed point of the next larger `α`, the first from
+    `start`: the ridges, and the unknowns of a fixed point after them if one is known nearby.
     """
 
     kind: ClassVar[str] = "risk crossing"
@@ -246,7 +246,7 @@ class RiskCrossing(AbstractAttentionQuestion):
     risk: float
     most: float
     log2_points: int
-    start: tuple[float, float] | None = None
+    start: tuple[float, ...] | None = None
     ratio: float = 1.12
 
     def next_alpha(self, records: Sequence[Record]) -> float | None:
@@ -282,7 +282,8 @@ def _tuned(question: LearningCurve | RiskCrossing, alpha: float, near: Record | 
     """The record with tuned ridges; the search begins at the fixed point of one nearby, if that converged."""
     start: Any = None
     if near is None and question.start is not None:
-        start = Ridge(*question.start)
+        ridge, x = Ridge(*question.start[:2]), np.array(question.start[2:])
+        start = KnownFixedPoint(ridge, x) if x.size else ridge
     elif near is not None and is_converged(near["result"]):
         start = KnownFixedPoint(Ridge(near["ridge_k"], near["ridge_v"]), np.array(near["unknowns"]))
     found = tuned_erm_asymptotics(
