@@ -64,7 +64,7 @@ def divided_by_sums(scores):
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (lambda scores: np.outer(scores, scores), r"shape \(1, 1\) of one score"),
+        (lambda scores: np.outer(scores, scores), r"shape \(1, 1\) for one score"),
         (lambda scores: np.sqrt(scores + 0j), "its weights are complex128"),
         (divided_by_sums, "it gives nan for the scores"),
     ],

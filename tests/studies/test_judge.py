@@ -113,7 +113,7 @@ def test_a_kernel_that_overflows_is_taken_where_it_is_finite():
 
     found = recognise(naive, "naive")
     assert isinstance(found, RecognisedKernel)
-    assert "were cut" in " ".join(_notes(found, traits(found), overflows(naive)))
+    assert "were clipped" in " ".join(_notes(found, traits(found), overflows(naive)))
     plain = recognised("softmax")
     assert _notes(plain, traits(plain), overflows(jax.nn.softmax)) == ()
     task = ar.SpikedSLR(2.0, 3)
@@ -206,7 +206,7 @@ KERNELS = {
     "sometimes negative": (lambda score: score, "it is negative at the score -0.1"),
     "zero": (lambda score: 0.0 * score, "it is zero at all scores"),
     "nan": (lambda score: jnp.sqrt(score), "it is not a number at the score -0.1"),
-    "vector": (lambda score: jnp.stack([score, score]), r"an array of shape \(2,\) of one score"),
+    "vector": (lambda score: jnp.stack([score, score]), r"an array of shape \(2,\) for one score"),
 }
 
 
@@ -336,7 +336,7 @@ def test_single_precision_is_refused_in_one_line():
 def test_neither_a_class_nor_a_number_is_an_attention():
     with pytest.raises(ValueError, match="class"):
         recognise(ar.Softmax, "Softmax")
-    with pytest.raises(ValueError, match="no function"):
+    with pytest.raises(ValueError, match="not callable"):
         recognise(3, "3")
     with pytest.raises(ValueError, match="did you mean softmax"):
         recognise("softmx", "softmx")

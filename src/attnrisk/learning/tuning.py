@@ -25,10 +25,8 @@ _DOWNHILL, _MOST_PROBES = 0.5, 4
 # Evaluations in all, and after the lowest risk: where samples jump, a line search may find nothing.
 _MOST_EVALUATIONS, _PATIENCE = 30, 4
 _FIRST_STEP = 0.5  # of the descent, in log r
-_GAIN, _MOST_GAIN = (
-    0.1,
-    3e-4,
-)  # of a step, in standard errors of the risk and at most, below which the descent ends
+# A step of the descent that gains less ends it: in standard errors of the risk, and at most.
+_GAIN, _MOST_GAIN = 0.1, 1e-4
 # Points on the way, a power of two, and randomisations at least: near the best ridges the risk hardly depends on them.
 _LOG2_FEW, _PART = 11, 4
 # Where the fixed point is not found, or is worse than no prediction, the descent starts at ridges larger by this.
