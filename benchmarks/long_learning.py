@@ -40,9 +40,14 @@ def searches(quick: bool) -> dict[str, RiskCrossing]:
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
-    """What is known; a last line that was cut off is left out."""
-    text = file.read_text() if file.exists() else ""
-    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    """The lines of the file, without those of processes that were killed while they wrote."""
+    found = []
+    for line in file.read_text().splitlines() if file.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            print(f"left out: {line[:60]!r}", file=sys.stderr)
+    return found
 
 
 def known(file: Path, question: AbstractTaskQuestion, device: str | None = None) -> list[Any]:
@@ -67,8 +72,9 @@ def append(
         "host": platform.node(),
         "answered": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    is_cut_off = file.exists() and not file.read_bytes().endswith(b"\n")
     with file.open("a") as out:
-        out.write(json.dumps(line) + "\n")
+        out.write("\n" * is_cut_off + json.dumps(line) + "\n")
     told = ("alpha", "test_risk", "test_risk_error", "risk", "result", "ridge_k", "ridge_v")
     shown = ", ".join(f"{name} {found[name]}" for name in told if name in found)
     print(f"{question.length} {question.name} {device}: {shown}, {line['seconds']} s", flush=True)

@@ -261,6 +261,7 @@ REFUSED = {
     "linear --fail-if __import__('os')>0": "like gap>0.01",
     "linear --format pdf": "text, md, latex, json",
     "--all --quick": "left out with --all",
+    "linear --quick --fail-if gap_with_bias>0": "gap, worst, lengths or haystack with --quick",
 }
 
 

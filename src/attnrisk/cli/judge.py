@@ -36,8 +36,6 @@ class _Condition(NamedTuple):
     limit: float
 
     def holds(self, verdict: Verdict) -> bool:
-        if self.name == "gap_with_bias" and verdict.gap_with_bias is None:
-            raise refuse("fail_if", repr(self.name), "left out with --quick")
         value: Any = {
             "gap": lambda: verdict.gap,
             "gap_with_bias": lambda: verdict.gap_with_bias,
@@ -93,7 +91,7 @@ def _condition(word: str) -> _Condition:
     ),
     options.option(
         "fail_if",
-        f"Exit with code {FAILED} where this holds, such as 'gap>0.01'; or of {', '.join(_FAILURES)}.",
+        f"Exit with code {FAILED} where this holds, such as 'gap>0.01'; of {', '.join(_FAILURES)}.",
         metavar="CONDITION",
         read=_condition,
     ),
@@ -108,6 +106,9 @@ def judge(args: Any) -> render.Shown:
     if sum(given) != 1:
         said = "several" if any(given) else "nothing"
         raise refuse("attention", said, "one MODULE:FUNCTION or NAME, or one --kernel, or --all")
+    if args.quick and args.fail_if is not None and args.fail_if.name == "gap_with_bias":
+        allowed = "gap, worst, lengths or haystack with --quick, which frees no bias"
+        raise refuse("fail_if", repr(args.fail_if.name), allowed)
     for name, word in (("out", args.out), ("fail_if", args.fail_if), ("quick", args.quick or None)):
         if args.all and word is not None:
             raise refuse(name, "given", "left out with --all")

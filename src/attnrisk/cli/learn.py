@@ -115,10 +115,23 @@ def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics | Non
         "ridge penalties": f"r_k = {found.ridge.k:.6g}, r_v = {found.ridge.v:.6g}",
         "learned bias": None if found.bias is None else render.with_error(found.bias),
         "overlaps": overlaps,
+        "separation of heads": _separation_words(found),
         "warning": found.warning or None,
         "other fixed points": ", ".join(rivals) or None,
     }
     return render.facts(f"{render.heads_words(attention)} on the {title}", rows)
+
+
+def _separation_words(found: Any) -> str | None:
+    from ..learning import head_separation
+
+    if found.M.value.shape[0] == 2:
+        return None
+    words = f"{head_separation(found.overlaps):z.4f}"
+    if found.separation_growth is None:
+        return words
+    growth = render.with_error(found.separation_growth)
+    return f"{words} (identical heads; a small difference grows by the factor {growth})"
 
 
 def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics | None) -> Any:

@@ -146,15 +146,24 @@ def heads_words(attention: AbstractAttention) -> str:
 
 
 def head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) -> dict[str, Any]:
-    """JSON fields of several heads or features: overlaps as matrices, head weights and biases."""
+    """JSON fields of several heads or features: overlaps as matrices, head weights and biases.
+
+    `separation` is 0 for identical heads; `separation_growth` is that of a small difference between them.
+    """
     import numpy as np
+
+    from ..learning import head_separation
 
     if attention.family != "heads" and not task.has_random_shift:
         return {}
     weights, learned = attention.head_weights, getattr(found, "bias", None)
     biases = attention.bias if learned is None else learned.value
+    growth = getattr(found, "separation_growth", None)
     return {
         "heads": attention.keys,
+        "separation": head_separation(found.overlaps) if attention.keys > 1 else None,
+        "separation_growth": None if growth is None else float(growth),
+        "separation_growth_error": None if growth is None else float(growth.error),
         "overlaps": {"M": found.overlaps.M.tolist(), "Q": found.overlaps.Q.tolist()},
         "head_weights": None if weights is None else np.asarray(weights, float).tolist(),
         "biases": np.ravel(biases).tolist(),

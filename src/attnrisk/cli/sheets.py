@@ -96,10 +96,10 @@ def exact_parts(verdict: Verdict) -> list[Part]:
     ]
     if verdict.causes.tried:
         rows = [
-            [each.what, *(f"{gap:.4f}" for gap in each.after), _recovered(each)]
+            [each.what, *(f"{gap:z.4f}" for gap in each.after), _recovered(each)]
             for each in verdict.causes.tried
         ]
-        before = ["none", *(f"{gap:.4f}" for gap in verdict.gaps), ""]
+        before = ["none", *(f"{gap:z.4f}" for gap in verdict.gaps), ""]
         columns = ["change", *_TABLES.values(), "recovers"]
         parts.append(Sheet("Gap to the Bayes risk after one change", columns, [before, *rows]))
     return parts
