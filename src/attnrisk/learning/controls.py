@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..attention import AbstractAttention
 from .proximal import Fitted, Sample
@@ -91,17 +91,21 @@ class Moments(NamedTuple):
         return cls(*means, across @ controls / count, across @ terms / count, points)
 
     @property
-    def coefficients(self) -> Float[np.ndarray, "*batch c k"]:
+    def varies(self) -> Bool[np.ndarray, "*batch c"]:
+        """Which controls are not zero up to rounding."""
+        variances = np.diagonal(self.squares, axis1=-2, axis2=-1) - self.controls**2
+        return variances > _ROUNDING * np.max(variances, -1, keepdims=True)
+
+    def coefficients(self, used: Bool[np.ndarray, "*batch c"]) -> Float[np.ndarray, "*batch c k"]:
         """Regression coefficients of terms on controls, both centred; zero with few points."""
         mean = self.controls[..., None]
         covariance = self.squares - mean * mean.swapaxes(-1, -2)
         shared = self.products - mean * self.terms[..., None, :]
         variances = np.diagonal(covariance, axis1=-2, axis2=-1)
-        matters = variances > _ROUNDING * np.max(variances, -1, keepdims=True)
-        scale = np.sqrt(np.where(matters, variances, np.inf))[..., None]
+        scale = np.sqrt(np.where(used, variances, np.inf))[..., None]
         correlation = covariance / (scale * scale.swapaxes(-1, -2))
         regular = correlation + _REGULAR * np.eye(scale.shape[-2])
-        enough = self.points >= _POINTS_PER_CONTROL * matters.sum(-1)
+        enough = self.points >= _POINTS_PER_CONTROL * used.sum(-1)
         return np.where(
             enough[..., None, None], np.linalg.solve(regular, shared / scale) / scale, 0.0
         )

@@ -195,9 +195,9 @@ def map_step(
     moments: Moments = jax.tree.map(
         lambda *each: np.concatenate(each), *(each for _, each in found)
     )
-    # The coefficients at x serve all: a control that vanishes there by symmetry would change them by a finite amount.
-    here_first: Moments = jax.tree.map(lambda each: each[:, :1], moments)
-    controlled = moments.controlled(here_first.of_others.coefficients)
+    others = moments.of_others
+    # Of a control that vanishes at x by symmetry the coefficients would jump between x and a probe.
+    controlled = moments.controlled(others.coefficients(others.varies[:, :1]))
     parts = [hats(unknowns, each) for each in controlled]
     total: Hats = jax.tree.map(lambda *each: np.stack(each), *parts)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(total)):
