@@ -236,7 +236,7 @@ class RiskCrossing(AbstractAttentionQuestion):
 
     From `most` samples per dimension to fewer, by a constant factor, then by bisection in `log α`, until those on both
     sides have at most the given `ratio`. Each starts from the fixed point of the next larger `α`, the first from
-    `start`: the ridges, and the unknowns of a fixed point after them if one is known nearby.
+    the ridges `start`.
     """
 
     kind: ClassVar[str] = "risk crossing"
@@ -246,7 +246,7 @@ class RiskCrossing(AbstractAttentionQuestion):
     risk: float
     most: float
     log2_points: int
-    start: tuple[float, ...] | None = None
+    start: tuple[float, float] | None = None
     ratio: float = 1.12
 
     def next_alpha(self, records: Sequence[Record]) -> float | None:
@@ -282,8 +282,7 @@ def _tuned(question: LearningCurve | RiskCrossing, alpha: float, near: Record | 
     """The record with tuned ridges; the search begins at the fixed point of one nearby, if that converged."""
     start: Any = None
     if near is None and question.start is not None:
-        ridge, x = Ridge(*question.start[:2]), np.array(question.start[2:])
-        start = KnownFixedPoint(ridge, x) if x.size else ridge
+        start = Ridge(*question.start)
     elif near is not None and is_converged(near["result"]):
         start = KnownFixedPoint(Ridge(near["ridge_k"], near["ridge_v"]), np.array(near["unknowns"]))
     found = tuned_erm_asymptotics(
