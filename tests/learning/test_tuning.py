@@ -76,7 +76,7 @@ def test_ridges_rise_until_the_fixed_point_that_overfits_is_not_the_lowest():
     ridge = ar.Ridge(0.01, 0.1)
     overfits, other = both(ridge)
     assert overfits.objective < other.objective
-    rise = tuning.rise_that_swaps(overfits, other)
+    rise = tuning.ridge_increase(overfits, other)
     assert np.all(rise > 0)
     overfits, other = both(ar.Ridge(*(np.exp(rise) * [ridge.k, ridge.v])))
     assert overfits.objective > other.objective

@@ -31,7 +31,7 @@ _GAIN, _MOST_GAIN = 0.1, 1e-4
 _LOG2_FEW, _PART = 11, 4
 # Where the fixed point is not found, or is worse than no prediction, the descent starts at ridges larger by this.
 _STIFFER, _MOST_RESTARTS = np.log(3.0), 4
-_BEYOND = 1.3  # how much further than to equal objectives
+_BEYOND = 1.3  # factor on the increase of the penalties that makes two objectives equal
 # Where the risk stays above this share of that of no prediction, ridges (k, v) smaller by these factors are tried: in
 # long sequences something is learned only with a small ridge on k.
 _WEAKER = ((0.9, 8.0, 8.0), (0.9, 64.0, 64.0), (0.99, 64.0, 8.0), (0.99, 512.0, 8.0))
@@ -39,14 +39,14 @@ _NOT_FOUND = 1e3  # a risk that no line search accepts, where there is no fixed 
 
 
 class KnownFixedPoint(NamedTuple):
-    """The ridges of a result and its unknowns, as `pack` has them."""
+    """The ridge penalties and the packed order parameters of a known fixed point."""
 
     ridge: Ridge
     x: Float[np.ndarray, " n"]
 
     @classmethod
     def of(cls, found: ERMAsymptotics) -> "KnownFixedPoint":
-        """That of a result."""
+        """The fixed point of a result."""
         M, Q, V = (each.value for each in (found.M, found.Q, found.V))
         keys = Order(M[:-1, :-1], Q[:-1, :-1], V[:-1, :-1])
         values = Order(M[-1:, -1:], Q[-1:, -1:], V[-1:, -1:])
@@ -117,7 +117,7 @@ def tuned_erm_asymptotics(
         if float(other.test_risk) >= float(answer.test_risk):
             break
         # The descent followed a fixed point that is not the lowest with these ridges.
-        best = np.minimum(best + rise_that_swaps(answer, other), largest)
+        best = np.minimum(best + ridge_increase(answer, other), largest)
         near = Start(other.start, KnownFixedPoint.of(other).x, True)
         answer = answer_at(best)
     while answer.converged:
@@ -152,10 +152,10 @@ def first_ridge(task: AbstractTask, attention: AbstractAttention) -> Ridge:
     return Ridge(1.0, total**2)
 
 
-def rise_that_swaps(lower: ERMAsymptotics, other: ERMAsymptotics) -> Float[np.ndarray, "2"]:
-    """The shortest change of the logarithms of the ridges after which another fixed point has the lower objective.
+def ridge_increase(lower: ERMAsymptotics, other: ERMAsymptotics) -> Float[np.ndarray, "2"]:
+    """The shortest increase of the log penalties after which the `other` fixed point has the lower objective.
 
-    To first order, with `∂/∂r_p` of the objective `½ Σ Q_pp`; that of one that overfits rises faster.
+    To first order, with `∂/∂r_p` of the objective `½ Σ Q_pp`, which is larger for a fixed point that overfits.
     """
 
     def by_logs(found: ERMAsymptotics) -> Float[np.ndarray, "2"]:
@@ -225,9 +225,8 @@ class Descent:
         bounds = [(_SMALLEST, each) for each in self.largest]
         # L-BFGS-B begins with a step of the length of the gradient, which is far too short here.
         scale = _FIRST_STEP / max(float(np.linalg.norm(here[1])), _FLAT)
-        gain = max(_FLAT**2, min(_GAIN * self.error, _MOST_GAIN)) / max(
-            here[0], 1.0 / scale
-        )  # as `ftol` counts it
+        gain = max(_FLAT**2, min(_GAIN * self.error, _MOST_GAIN))
+        gain /= max(here[0], 1.0 / scale)  # relative, as `ftol` is
         seen = [(here[0], logs, self.last)]
 
         def scaled(at: np.ndarray) -> tuple[float, np.ndarray]:

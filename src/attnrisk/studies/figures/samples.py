@@ -75,7 +75,7 @@ def _signal(length: str) -> float:
 
 
 def risk_crossings(quick: bool) -> list[RiskCrossing]:
-    """The searches."""
+    """The search for one half, for each length and attention."""
     grid = _QUICK if quick else _FULL
     return [
         RiskCrossing(TASK, _signal(length), length, name, HALF, *search)
