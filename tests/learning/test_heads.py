@@ -79,13 +79,33 @@ ONE_DIRECTION = [
 ]
 
 
-@pytest.mark.parametrize("task", ONE_DIRECTION, ids=lambda task: f"{task.name} {task.spread:g}")
-def test_heads_on_one_direction_are_refused_by_the_theory(task):
-    """Two linear heads are one with twice the ridge, `k = (k_1 + k_2)/2`: `Q` is singular, `V` not determined."""
-    for learn in (ar.erm_asymptotics, ar.tuned_erm_asymptotics):
-        ridge = () if learn is ar.tuned_erm_asymptotics else (ar.Ridge(0.5, 1.0),)
-        with pytest.raises(ValueError, match=r"heads = 2 is not allowed.*Q is singular"):
-            learn(task, ar.Heads(ar.Linear(), 2), 4.0, *ridge)
+@pytest.mark.parametrize("task", ONE_DIRECTION[:3], ids=lambda task: f"{task.name} {task.spread:g}")
+def test_heads_on_one_direction_are_copies_of_one_head(task):
+    """Two of ridge `r_k` are one of ridge `2 r_k`, on as many points, and not one of ridge `r_k`."""
+    two = ar.erm_asymptotics(task, ar.Heads(ar.Linear(), 2), 4.0, ar.Ridge(0.5, 1.0), log2_points=4)
+    one, other = (
+        ar.erm_asymptotics(task, ar.Linear(), 4.0, ar.Ridge(ridge, 1.0), log2_points=6)
+        for ridge in (1.0, 0.5)
+    )
+    assert two.converged
+    for name in ("test_risk", "train_error"):
+        found, right, wrong = (float(getattr(each, name)) for each in (two, one, other))
+        assert found == pytest.approx(right, rel=1e-8)
+        assert abs(found - wrong) > 1e-3
+    np.testing.assert_allclose(two.M.value, one.M.value[[0, 0, 1]], rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("task", "heads"),
+    [
+        (ONE_DIRECTION[0], ar.Heads(ar.Softmax(), 2, weights=[0.7, 0.3])),
+        (ONE_DIRECTION[3], ar.Heads(ar.Softmax(), 2)),
+    ],
+    ids=["unequal", "weighted task"],
+)
+def test_other_heads_on_one_direction_are_refused_by_the_theory(task, heads):
+    with pytest.raises(ValueError, match=r"heads = 2 is not allowed.*equal weights"):
+        ar.erm_asymptotics(task, heads, 4.0, ar.Ridge(0.5, 1.0))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """When ridges count as tuned."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,6 +34,21 @@ def test_a_risk_above_that_of_no_prediction_is_not_tuned(monkeypatch):
     assert not found.converged
 
 
+def test_weights_that_vanish_are_not_tuned(monkeypatch):
+    """As where a learned bias switches all of them off: then the risk is that of no prediction with any ridges."""
+    sigmoid, ridge = ar.get_attention("sigmoid", "free"), ar.Ridge(9.0, 9.0)
+    found = ar.erm_asymptotics(TASK, sigmoid, 0.5, ridge, log2_points=5)
+    found, dead = (
+        replace(found, test_risk=ar.Estimate(risk, 1e-10), result=ar.Result.CONVERGED, rivals=())
+        for risk in (0.95, 1.0 - 1e-8)
+    )
+    monkeypatch.setattr(tuning.Descent, "run", lambda self, logs: np.log([9.0, 9.0]))
+    for answer in (found, dead):
+        monkeypatch.setattr(tuning, "solve_erm", lambda *_, answer=answer: answer)
+        tuned = ar.tuned_erm_asymptotics(TASK, sigmoid, 0.5, log2_points=5)
+        assert tuned.converged == (answer is found)
+
+
 def test_tuning_leaves_ridges_that_overfit(monkeypatch):
     """Below a ridge of 0.3 on `v` this risk is flat and above that of no prediction, elsewhere it has a minimum."""
 
@@ -45,6 +61,21 @@ def test_tuning_leaves_ridges_that_overfit(monkeypatch):
     problem = SimpleNamespace(task=SimpleNamespace(label_variance=1.0))
     best = tuning.Descent(problem, 1.0, np.full(2, np.log(1e3))).run(np.log([0.02, 0.02]))
     np.testing.assert_allclose(best, 0.0, atol=1e-3)
+
+
+def test_tuning_leaves_a_key_of_length_zero(monkeypatch):
+    """With a large ridge on `k` nothing is attended to and the risk is flat in it; below there is a minimum."""
+    least = np.log([0.05, 15.0])
+
+    def risk(self, logs):
+        if logs[0] > np.log(0.5):
+            return 0.91, np.array([0.0, 0.01]) * (logs[1] - np.log(24.0))
+        return 0.85 + 0.01 * float((logs - least) @ (logs - least)), 0.02 * (logs - least)
+
+    monkeypatch.setattr(tuning.Descent, "__call__", risk)
+    problem = SimpleNamespace(task=SimpleNamespace(label_variance=1.0))
+    best = tuning.Descent(problem, 1.0, np.full(2, np.log(1e3))).run(np.log([2.0, 15.0]))
+    np.testing.assert_allclose(best, least, atol=1e-2)
 
 
 def test_tuning_starts_from_the_fixed_point_of_a_result(monkeypatch):

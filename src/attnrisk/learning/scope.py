@@ -25,14 +25,18 @@ def learnable(task: AbstractTask, attention: AbstractAttention | None = None) ->
     """The task, if section 6 covers it, by this attention if one is given."""
     of_type("task", task, AbstractTask, "a task, such as SpikedSLR(2.0, 3)")
     asked, longest, why = "learning from finite data", _LONGEST, ""
-    if attention is not None and not 1 <= attention.keys <= MOST_HEADS:
-        raise refuse("heads", attention.keys, f"at most {MOST_HEADS} where they are learned")
-    if attention is not None and attention.keys > 1 and not task.has_random_shift:
-        allowed = (
-            "1 for learning on a task of one direction: several are copies of one head, and the equations do not "
-            "determine V where Q is singular; simulations support them"
-        )
-        raise refuse("heads", attention.keys, allowed)
+    if attention is not None:
+        if not 1 <= attention.keys <= MOST_HEADS:
+            allowed = f"at most {MOST_HEADS} where they are learned"
+            raise refuse("heads", attention.keys, allowed)
+        can_align = attention.keys > 1 and not task.has_random_shift
+        if can_align and (attention.as_copies() is None or task.visited(longest) > 1):
+            allowed = (
+                "1 for learning on a task of one direction, or, but for weighted tasks, heads of equal weights and "
+                "biases, which are copies of one: of others the equations do not determine V where keys are parallel; "
+                "simulations support them"
+            )
+            raise refuse("heads", attention.keys, allowed)
     if task.visited(longest) > 1:
         longest, why = _LONGEST_DENSE, ", where each location of a sequence is visited"
     elif attention is not None and not attention.has_sums:

@@ -32,9 +32,18 @@ _LOG2_FEW, _PART = 11, 4
 # Where the fixed point is not found, or is worse than no prediction, the descent starts at ridges larger by this.
 _STIFFER, _MOST_RESTARTS = np.log(3.0), 4
 _BEYOND = 1.3  # factor on the increase of the penalties that makes two objectives equal
-# Where the risk stays above this share of that of no prediction, ridges (k, v) smaller by these factors are tried: in
-# long sequences something is learned only with a small ridge on k.
-_WEAKER = ((0.9, 8.0, 8.0), (0.9, 64.0, 64.0), (0.99, 64.0, 8.0), (0.99, 512.0, 8.0))
+# Where the risk stays above this share of that of no prediction, ridges (k, v) smaller by these factors are tried: the
+# risk is flat in the ridge on k where k = 0, and in long sequences something is learned only with a small one.
+_WEAKER = (
+    (0.9, 32.0, 1.0),
+    (0.9, 8.0, 8.0),
+    (0.9, 64.0, 64.0),
+    (0.99, 64.0, 8.0),
+    (0.99, 512.0, 8.0),
+)
+_VANISHING = (
+    1e-6  # a gain over no prediction, whose risk is at least 1, without which nothing is learned
+)
 _NOT_FOUND = 1e3  # a risk that no line search accepts, where there is no fixed point
 
 
@@ -137,8 +146,11 @@ def tuned_erm_asymptotics(
         best, answer = ahead, other
         if probes == _MOST_PROBES:
             return replace(answer, result=Result.MAX_STEPS)
-    worst = float(problem.task.label_variance) + 3.0 * float(answer.test_risk.error)
-    if answer.converged and float(answer.test_risk) > worst:  # large ridges are better
+    nothing, risk = float(problem.task.label_variance), answer.test_risk
+    is_worse = float(risk) > nothing + 3.0 * float(risk.error)  # large ridges are better
+    # With a learned bias all weights can vanish, which no ridge changes.
+    is_dead = learns_bias(attention) and nothing - float(risk) < _VANISHING
+    if answer.converged and (is_worse or is_dead):
         return replace(answer, result=Result.MAX_STEPS)
     return answer
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import jax
@@ -279,15 +280,20 @@ class RiskCrossing(AbstractAttentionQuestion):
 
 
 def _tuned(question: LearningCurve | RiskCrossing, alpha: float, near: Record | None) -> Record:
-    """The record with tuned ridges; the search begins at the fixed point of one nearby, if that converged."""
+    """The record with tuned ridges; the search begins at the fixed point of one nearby, if that converged.
+
+    Where this does not converge, the usual initialisation is tried too.
+    """
     start: Any = None
     if near is None and question.start is not None:
         start = Ridge(*question.start)
     elif near is not None and is_converged(near["result"]):
         start = KnownFixedPoint(Ridge(near["ridge_k"], near["ridge_v"]), np.array(near["unknowns"]))
-    found = tuned_erm_asymptotics(
-        question.problem, question.student, alpha, 0, question.log2_points, start
-    )
+    tune = partial(tuned_erm_asymptotics, question.problem, question.student, alpha, 0)
+    found = tune(question.log2_points, start)
+    if start is not None and not found.converged:
+        others = found, tune(question.log2_points)
+        found = min(others, key=lambda each: (not each.converged, float(each.test_risk)))
     known = {"ridge_k": float(found.ridge.k), "ridge_v": float(found.ridge.v)}
     known |= {"unknowns": KnownFixedPoint.of(found).x.tolist()}
     return record(found) | {"alpha": float(alpha), **known}
