@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from attnrisk._compile_cache import VARIABLE, enable_compile_cache
+from attnrisk._compile_cache import VARIABLE, compile_quickly, enable_compile_cache
 
 RISK = """
 import json, sys
@@ -97,3 +97,27 @@ def test_a_folder_that_cannot_be_made_is_done_without(tmp_path):
 def test_the_settings_of_jax_have_the_say(monkeypatch, tmp_path):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
     assert enable_compile_cache() is None
+
+
+FLAGS = """
+import os
+from attnrisk._compile_cache import compile_quickly
+compile_quickly()
+import jax
+print(jax.jit(lambda x: 2.0 * x)(1.5), os.environ.get("XLA_FLAGS", ""))
+"""
+
+
+@pytest.mark.parametrize("given", ["", "--xla_cpu_use_fusion_emitters=true"])
+def test_commands_compile_quickly_unless_told_otherwise(given):
+    environment = {**os.environ, "XLA_FLAGS": given}
+    ran = subprocess.run(
+        [sys.executable, "-c", FLAGS], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == ["3.0", given or "--xla_cpu_use_fusion_emitters=false"]
+
+
+def test_flags_are_left_alone_once_jax_is_imported(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    compile_quickly()
+    assert os.environ["XLA_FLAGS"] == ""

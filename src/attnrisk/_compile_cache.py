@@ -17,6 +17,9 @@ VARIABLE = "ATTNRISK_COMPILE_CACHE"  # a folder, or "off"
 _LARGEST = 2**29  # bytes; the entries that were not used for longest are removed
 _LEAST_SECONDS = 0.1  # of compilation, for an entry
 _LOCK_SECONDS = 5.0
+# XLA's older generator of fused loops: programs as fast, in two thirds of the time for compilation. XLA ends a program
+# at a flag that it does not know, so only versions of jaxlib that were tried get it.
+_QUICK_FLAG, _QUICK_VERSIONS = "xla_cpu_use_fusion_emitters", ("0.10.",)
 
 
 def enable_compile_cache() -> Path | None:
@@ -57,6 +60,17 @@ def enable_compile_cache() -> Path | None:
         if "jax" in sys.modules:
             sys.modules["jax"].config.update(name, value)
     return folder
+
+
+def compile_quickly() -> None:
+    """Prefer short compilation on CPUs, if JAX is not imported yet and `XLA_FLAGS` does not decide it.
+
+    The command line does this for every command.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    is_known = version("jaxlib").startswith(_QUICK_VERSIONS)
+    if is_known and "jax" not in sys.modules and _QUICK_FLAG not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --{_QUICK_FLAG}=false".strip()
 
 
 def _folder(given: str) -> Path:

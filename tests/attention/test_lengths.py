@@ -108,3 +108,14 @@ def test_a_forgotten_logarithm_is_told():
         ar.population_minimum(ar.SpikedSLR(2.0, 3), ar.Kernel(jnp.exp))
     with pytest.raises(ValueError, match="whose logarithm is wanted"):
         ar.judge(ar.Kernel(jnp.exp), "forgotten")
+
+
+def test_number_of_tokens_is_known_while_tracing():
+    seen = []
+
+    def log_phi(score, length):
+        seen.append(float(length))  # fails for a number that is traced
+        return score * jnp.log(length)
+
+    jax.jit(ar.Kernel(log_phi, features=()))(jnp.zeros(4))
+    assert seen == [4.0]

@@ -199,8 +199,11 @@ class AbstractSums(AbstractAttention):
 
 
 def count_tokens(scores: Float[Array, " L"], mask: Mask) -> Any:
-    """The number of unmasked tokens, in the precision of the scores."""
-    return jnp.asarray(scores.shape[0] if mask is None else jnp.sum(mask), scores.dtype)
+    """The number of unmasked tokens, in the precision of the scores; without a mask it is known while tracing."""
+    if mask is not None:
+        return jnp.asarray(jnp.sum(mask), scores.dtype)
+    with jax.ensure_compile_time_eval():
+        return jnp.asarray(scores.shape[0], scores.dtype)
 
 
 def takes_length(function: Callable[..., Any]) -> bool:

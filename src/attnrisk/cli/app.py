@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from .._check import Refusal
-from .._compile_cache import enable_compile_cache
+from .._compile_cache import compile_quickly, enable_compile_cache
 from .command import app
 from .interrupts import immediate, interruptible
 
@@ -36,6 +36,7 @@ def attnrisk(context: typer.Context, version: Annotated[bool, _VERSION] = False)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     else:
+        compile_quickly()
         enable_compile_cache()
 
 

@@ -31,8 +31,10 @@ def sampled_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum
         task, attention, LONGEST, randomisations=_RANDOMISATIONS, log2_points=_LOG2_POINTS
     )
 
+    arrays = as_arrays((engine, task, attention))
+
     def profile(m_kk: float) -> Correlations:
-        return compiled_profile(*as_arrays((engine, task, attention, m_kk)))
+        return compiled_profile(*(*arrays, as_arrays(m_kk)))
 
     def loss(m_kk: float) -> float:
         a, b = (float(np.mean(each)) for each in profile(m_kk))

@@ -112,7 +112,7 @@ def _one_sided(attention: Any, side: float) -> np.ndarray:
         if attention.family == "kernel":
             return np.asarray(jax.jit(known.log_phi)(jnp.asarray(stretch * _FAR * far)))
         if attention.family == "element-wise":
-            return np.log(np.abs(call(attention, _FAR * far[:, None])[:, 0]))
+            return np.log(np.abs(call(known, stretch * _FAR * far[:, None])[:, 0]))
         beside = side * np.ones(3)
         weights = call(attention, np.stack([_NEAR * far, beside, 0 * beside], -1))
         return np.log(np.abs(weights[:, 0])) - np.log(np.abs(weights[:, 1]))
