@@ -21,11 +21,12 @@ report: $(STAMP)  ## write build/report/report.html, the main results on one pag
 explore: $(STAMP)  ## write build/explore.html, an interactive page, and open it
 	$(BIN)/attnrisk explore
 
-# Most of the time goes into compilation: with few optimisations it takes a quarter. The last two flags are for tests
-# marked `optimised`, whose code is simplified but not vectorised. test-all compiles as users do.
+# Most of the time goes into compilation: with few optimisations it takes a quarter. The second and third flags are for
+# tests marked `optimised`, whose code is simplified but not vectorised; the last keeps each program in one piece, since
+# both processors are busy. test-all compiles as users do.
 test: export JAX_DISABLE_MOST_OPTIMIZATIONS = 1
 test: export XLA_FLAGS += --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1 \
-  --xla_llvm_disable_expensive_passes=true
+  --xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1
 test: lint  ## lint, then run the tests except slow ones
 	$(PYTEST)
 

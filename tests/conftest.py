@@ -1,5 +1,6 @@
 """Policy for every test: double precision, warnings are errors (pyproject), and compiled code that is let go of."""
 
+import gc
 import os
 import shutil
 import signal
@@ -14,6 +15,13 @@ import numpy as np
 import pytest
 
 import attnrisk  # noqa: F401 -- switches double precision on
+
+
+def pytest_collection_finish():
+    """Tracing makes many objects, few of them garbage: look for it less often, and not among the modules imported."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -50,35 +51,51 @@ def _jax_settings_are_kept(monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
 
 
-def test_two_processes_write_at_once_and_a_third_compiles_nothing(tmp_path):
-    first, second = (_start(tmp_path) for _ in range(2))
-    risks = {_answer(each)["risk"] for each in (first, second)}
-    third = _answer(_start(tmp_path))
-    assert risks == {third["risk"]}
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A folder that two processes wrote at once, a copy of it, and the risk that both found."""
+    place, copy = (tmp_path_factory.mktemp(name) for name in ("written", "copy"))
+    first, second = (_start(place) for _ in range(2))
+    (risk,) = {_answer(each)["risk"] for each in (first, second)}
+    return place, shutil.copytree(place, copy, dirs_exist_ok=True), risk
+
+
+@pytest.fixture
+def filled(written):
+    """The folder as it was written, that of the entries within, and the risk; jax finds nothing in a folder moved."""
+    place, copy, risk = written
+    shutil.rmtree(place)
+    shutil.copytree(copy, place)
+    (folder,) = place.iterdir()
+    return place, folder, risk
+
+
+def test_after_two_processes_wrote_at_once_a_third_compiles_nothing(filled):
+    place, _, risk = filled
+    third = _answer(_start(place))
+    assert third["risk"] == risk
     assert third["hits"] > 0
     assert third["misses"] == 0
 
 
-def test_what_a_killed_process_left_is_compiled_again(tmp_path):
-    before = _answer(_start(tmp_path))
-    (folder,) = tmp_path.iterdir()
+def test_what_a_killed_process_left_is_compiled_again(filled):
+    place, folder, risk = filled
     entries = sorted(folder.glob("*-cache"))
     for entry in entries:
         entry.write_bytes(entry.read_bytes()[:100])
         entry.with_name(entry.name.removesuffix("-cache") + "-atime").unlink()
-    after = _answer(_start(tmp_path))
-    assert after["risk"] == before["risk"]
+    after = _answer(_start(place))
+    assert after["risk"] == risk
     assert after["misses"] > 0
     assert sorted(folder.glob("*-cache")) == entries
     assert min(entry.stat().st_size for entry in entries) > 100
 
 
-def test_a_damaged_entry_is_passed_over_in_silence(tmp_path):
-    before = _answer(_start(tmp_path))
-    (folder,) = tmp_path.iterdir()
+def test_a_damaged_entry_is_passed_over_in_silence(filled):
+    place, folder, risk = filled
     for entry in folder.glob("*-cache"):
         entry.write_bytes(b"damaged")
-    assert _answer(_start(tmp_path))["risk"] == before["risk"]
+    assert _answer(_start(place))["risk"] == risk
 
 
 @pytest.mark.parametrize("word", ["off", "0", "OFF"])

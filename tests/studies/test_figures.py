@@ -180,9 +180,9 @@ def test_draw_writes_the_picture_its_data_and_its_caption(name, tmp_path):
     assert pdf.read_bytes().startswith(b"%PDF")
     assert b"<svg" in svg.read_bytes()
     assert b"/FontFile2" in pdf.read_bytes()  # TrueType, embedded
-    picture = imread(png)[..., :3]
+    picture = np.rint(255 * imread(png)[..., :3]).astype(int)
     assert picture.shape[1] >= 1400
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 200
+    assert len(np.unique(picture @ [1, 2**8, 2**16])) > 200  # colours, each as one number
     with data.open(encoding="utf-8") as file:
         head, *table = list(csv.reader(file))
     rows = module.compute(True, ask)
