@@ -7,6 +7,7 @@ how long a fixed point takes for each pair that is not in docs/data/learning_sec
 import csv
 import math
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -96,7 +97,7 @@ def table() -> str:
 
 
 def measured() -> dict[tuple[str, str], float]:
-    """Seconds that a fixed point takes, by task and attention, where they are known."""
+    """Seconds of processor time of a fixed point, by task and attention, where they are known."""
     if not DATA.exists():
         return {}
     with DATA.open(newline="", encoding="utf-8") as file:
@@ -106,7 +107,7 @@ def measured() -> dict[tuple[str, str], float]:
 
 
 def measure() -> None:
-    """Add the time of a fixed point, compilation included, for each pair that is not known and not refused."""
+    """Add the processor time of a fixed point with its compilation, for each pair that is not known and not refused."""
     known = measured()
 
     def solve(place: str, name: str) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def measure() -> None:
 
     pairs = [each for each in product(TASKS, ATTENTIONS) if each not in known]
     jobs = [partial(solve, *each) for each in pairs if not is_refused(*each)]
-    append_lines(DATA, ("task", "attention", "seconds"), jobs, math.inf)
+    append_lines(DATA, ("task", "attention", "seconds"), jobs, math.inf, time.process_time)
 
 
 if __name__ == "__main__":
