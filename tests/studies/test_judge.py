@@ -51,9 +51,7 @@ def example(name):
 )
 def test_the_catalogue_is_recognised_by_its_values(name):
     entry, found = ar.CATALOGUE[name], recognised(name)
-    # Pairs of scores do not show that a token without weight stays in the sum.
-    general = name == "softpick"
-    assert found.family == ("general" if general else entry.attention.family)
+    assert found.family == entry.attention.family
     assert getattr(found, "constant", 0.0) == getattr(ar.get_attention(name), "constant", 0.0)
     measured = traits(found)
     assert measured.normalised == entry.normalised
@@ -92,6 +90,50 @@ def test_a_vanishing_kernel_has_no_nan():
     values, slopes = jax.jit(jax.vmap(jax.value_and_grad(found.log_phi)))(scores)
     assert np.isneginf(values).tolist() == [True, True, True, False]
     assert np.isfinite(slopes).all()
+
+
+def rectified(epsilon, stable):
+    """Softpick as it is written in practice."""
+
+    def softpick(scores):
+        top = jnp.max(scores) if stable else 0.0
+        excess = jnp.exp(scores - top) - jnp.exp(-top)
+        return jax.nn.relu(excess) / (jnp.sum(jnp.abs(excess)) + epsilon)
+
+    return softpick
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "stable"), [(0.0, False), (1e-8, False), (1e-6, False), (1e-6, True)]
+)
+def test_a_token_without_weight_in_the_denominator_is_recognised(epsilon, stable):
+    found, known = recognise(rectified(epsilon, stable), "softpick"), ar.get_attention("softpick")
+    assert found.family == "kernel"
+    assert found.approximate == stable
+    constant = 0.0 if stable else epsilon / np.expm1(1.0)
+    assert found.constant == pytest.approx(constant, rel=1e-6)
+    scores = jnp.array([-40.0, -1.0, -1e-3, 1e-3, 1.0, 40.0])
+    (values, slopes), (wanted, wanted_slopes) = (
+        jax.jit(jax.vmap(jax.value_and_grad(it.log_phi)))(scores) for it in (known, found)
+    )
+    tolerance = 1e-4 if stable else 1e-9
+    np.testing.assert_allclose(
+        values - values[-2], wanted - wanted[-2], atol=100 * tolerance, rtol=tolerance
+    )
+    np.testing.assert_allclose(slopes, wanted_slopes, atol=1e-9, rtol=100 * tolerance)
+    np.testing.assert_array_equal(known.share(scores), found.share(scores))
+
+
+def test_a_large_constant_that_depends_on_other_scores_is_not_left_out():
+    """The control: with ε = 0.01 the weights are not those of a kernel."""
+    assert isinstance(recognise(rectified(1e-2, True), "softpick"), ar.General)
+
+
+def test_a_constant_that_is_left_out_is_noted():
+    verdict = ar.judge(rectified(1e-6, True), quick=True)
+    assert "a small constant in its denominator was left out" in " ".join(verdict.notes)
+    assert {each.what for each in verdict.lacks} <= {"positivity", "normalisation"}
+    assert verdict.rows[0].gap.value == pytest.approx(0.034584, abs=1e-5)
 
 
 def test_a_kernel_that_leans_on_its_neighbours_is_none():

@@ -54,6 +54,12 @@ _LONGEST_LIMIT = 1e6  # seconds: more overflows the clock of some platforms
 # Scores whose kernels are known, near enough to any score that e^χ can be compared with e^rung in double precision.
 _SPACING, _FARTHEST = 200.0, 6e4
 
+# Scores at one of which a kernel is taken to be one, small, so that an ε in its denominator is seen beside it.
+_BASES, _ROUNDING = (1.0, -1.0, 4.0, -4.0), 1e-14
+
+# Mean difference of weights, relative to the largest, from an ε ≤ 1e-5 that is left out; and tokens of a long sequence.
+_SMALL, _MANY = 1e-4, 10_000
+
 # Where a function may bend: a slope that still jumps after so many halvings of an interval has a kink in it.
 _BENDS, _INTERVALS, _HALVINGS, _JUMP = 8.0, 256, 30, 1e-3
 
@@ -79,6 +85,39 @@ class RecognisedKernel(AbstractKernel):
         weights = jnp.vectorize(self.function, signature="(n)->(n)")(pairs)
         known = jnp.asarray(np.array(self.log_rungs))[steps.astype(int)]
         return known + _log(weights[..., 0]) - _log(weights[..., 1])
+
+
+class RecognisedPartialKernel(AbstractKernel):
+    """A function of whole sequences that is a kernel whose tokens are in the denominator even where their weight is
+    zero, such as softpick: `ψ(χ)/(constant + Σ φ)`, where `ψ` is either `φ` or zero.
+
+    `φ` is one at the score `base`. It is read off `numerator`, a kernel for `ψ`, or off the weight of a token with the
+    score `base` beside one with the score `χ`. If `approximate`, a small number in the denominator is left out that
+    depends on the other scores, as where the largest is subtracted from all.
+    """
+
+    name: ClassVar[str] = "kernel"
+    numerator: RecognisedKernel
+    base: float = eqx.field(static=True)
+    constant: float = eqx.field(static=True)
+    features: tuple[float, ...] = eqx.field(static=True)
+    analytic: bool = eqx.field(static=True)
+    approximate: bool = eqx.field(static=True, default=False)
+
+    def _pair_weights(self, score: Array) -> Array:
+        """Of a token with this score, and of one with the score `base`."""
+        pairs = jnp.stack([score, jnp.full_like(score, self.base)], -1)
+        return jnp.vectorize(self.numerator.function, signature="(n)->(n)")(pairs)
+
+    def log_phi(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
+        score = jnp.asarray(score, float)
+        own, other = jnp.moveaxis(self._pair_weights(score), -1, 0)
+        log_psi = self.numerator.log_phi(score) - self.numerator.log_phi(jnp.asarray(self.base))
+        rest = 1.0 / jnp.where(other > 0, other, jnp.inf) - (1.0 + self.constant)
+        return jnp.where(own > 0, log_psi, _log(rest))
+
+    def share(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.where(self._pair_weights(jnp.asarray(score, float))[..., 0] > 0, 1.0, 0.0)
 
 
 class RecognisedElementwise(AbstractElementwise):
@@ -256,6 +295,13 @@ def _family_of(function: Function, lengths: Sequence[int]) -> AbstractAttention:
     kernel = _kernel_of(function)
     if kernel is not None and _agrees(kernel, function):
         return kernel
+    partial = None if kernel is None else _partial_kernel_of(kernel)
+    if partial is not None:
+        if _agrees(partial, function):
+            return partial
+        without = replace(partial, constant=0.0, approximate=True)
+        if _nearly_agrees(without, function):
+            return without
     foreign = isinstance(getattr(function, "function", function), Foreign)
     found = None if foreign else family_per_length(function, lengths, kinks)
     return General(function) if found is None else found
@@ -266,6 +312,18 @@ def _agrees(candidate: Function, function: Function) -> bool:
     rng = np.random.default_rng(1)
     drawn = [draw(rng, length) for length in (1, LENGTHS[-1])]
     return all(same(call(function, scores), call(candidate, scores)) for scores in drawn)
+
+
+def _nearly_agrees(candidate: Function, function: Function) -> bool:
+    """Whether the mean difference of the weights is small, in short sequences and in a long one."""
+    rng = np.random.default_rng(6)
+    drawn = [draw(rng, length)[DRAWS:] for length in (1, LENGTHS[-1])]
+    for scores in (*drawn, rng.standard_normal((1, _MANY))):
+        weights, others = call(function, scores), call(candidate, scores)
+        largest = np.abs(weights).max(-1).mean()
+        if not np.abs(weights - others).max(-1).mean() <= _SMALL * largest:
+            return False
+    return True
 
 
 def _kernel_of(function: Function) -> RecognisedKernel | None:
@@ -296,6 +354,29 @@ def _kernel_of(function: Function) -> RecognisedKernel | None:
         constant=constant if constant > SAME else 0.0,
         features=_features(bends),
         analytic=not bends,
+    )
+
+
+def _partial_kernel_of(numerator: RecognisedKernel) -> RecognisedPartialKernel | None:
+    """The kernel that a function with these numerators would be, if its denominator had the other tokens too."""
+    if len(numerator.log_rungs) > 2 * _FARTHEST / _SPACING:
+        return None  # no weight vanishes
+    function = numerator.function
+    alone = call(function, np.array(_BASES)[:, None])[:, 0]
+    if not np.any(alone > 0):
+        return None
+    at = int(np.argmax(alone > 0))
+    constant = 1.0 / float(alone[at]) - 1.0
+    if constant < -_ROUNDING:
+        return None
+    base = jnp.asarray(_BASES[at])
+    bends = kinks(jax.vmap(lambda score: function(jnp.stack([score, base]))[1]))
+    return RecognisedPartialKernel(
+        numerator=numerator,
+        base=_BASES[at],
+        constant=constant if constant > _ROUNDING else 0.0,
+        features=tuple(sorted({*numerator.features, *bends})),
+        analytic=numerator.analytic and not bends,
     )
 
 

@@ -18,7 +18,7 @@ from ..execute import Progress, in_threads
 from .bridge import Foreign
 from .causes import MATTERS, Causes, Counterfactual, Gaps, best_change, find_causes
 from .curves import REFERENCES, Point, curve, reference_curve
-from .family import LIMIT, Clipped, attention_name, overflows, recognise
+from .family import LIMIT, Clipped, RecognisedPartialKernel, attention_name, overflows, recognise
 from .paragraph import paragraph, survival
 from .tasks import (
     FIXED,
@@ -62,6 +62,7 @@ _FOREIGN = {
     "torch": "The PyTorch function was called unchanged; values and gradients are PyTorch's, in double precision.",
 }
 _DRAWN = "Approximate: the risk is an average over random points."
+_LEFT_OUT = "Approximate: a small constant in its denominator was left out; it changes weights by less than 1e-4."
 _CUT = "It is not finite for large scores: scores of size 300 and more were clipped."
 
 
@@ -246,6 +247,7 @@ def _judge(
         flow=None,
         notes=_foreign_notes(student)
         + _length_notes(student)
+        + (_LEFT_OUT,) * (isinstance(student, RecognisedPartialKernel) and student.approximate)
         + (
             (_CUT,) * overflows(attention)
             if quick
