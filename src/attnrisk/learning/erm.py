@@ -83,8 +83,9 @@ def erm_asymptotics(
     Args:
         task: A task with up to 1000 tokens; up to 32 if it is a weighted one. With several heads or a general attention
             such as sparsemax, up to 32 scores in all.
-        attention: The attention; on features with up to three heads, which share one value vector. A free bias of one
-            head is learned, starting from the given one; those of several heads are fixed.
+        attention: The attention, with up to three heads, which share one value vector; on tasks of one direction, of
+            equal weights and biases. A free bias of one head is learned, starting from the given one; those of several
+            heads are fixed.
         alpha: Number of sequences per dimension, `α = N/D > 0`.
         ridge: Ridge penalties on `k` (of every head), `v` and a free bias.
         seed: Seed of the Sobol points.
