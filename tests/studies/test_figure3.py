@@ -71,12 +71,14 @@ def test_learned_curve():
     assert limit < most["test_risk"] < least["test_risk"] < 1.0
 
 
-def test_ridges_start_from_the_last_that_converged(monkeypatch):
+@pytest.mark.parametrize("retry_converges", [False, True])
+def test_ridges_start_from_the_last_that_converged(monkeypatch, retry_converges):
+    """Where it does not converge from there, it is tried without."""
     starts = []
 
     def tuned(task, student, alpha, seed, log2_points, start):
         starts.append((alpha, start and (start.ridge, start.x[0])))
-        converged = alpha != 2.0
+        converged = alpha != 2.0 or (retry_converges and start is None)
         order = ar.Estimate(alpha * np.eye(2), np.zeros((2, 2)))
         return SimpleNamespace(
             recorded=("test_risk", "result"),
@@ -91,9 +93,11 @@ def test_ridges_start_from_the_last_that_converged(monkeypatch):
     monkeypatch.setattr(questions, "tuned_erm_asymptotics", tuned)
     asked = LearningCurve("spiked", 2.0, "3", "linear", (0.5, 1.0, 2.0, 6.0), 5)
     results = [each["result"] for each in asked.answer()]
-    first, last = (Ridge(6.0, 1.0), 6.0), (Ridge(1.0, 1.0), 1.0)
-    assert starts == [(6.0, None), (2.0, first), (1.0, None), (0.5, last)]
-    assert results == ["converged", "steps over", "converged", "converged"]
+    first, second, last = ((Ridge(alpha, 1.0), alpha) for alpha in (6.0, 2.0, 1.0))
+    retried = [(6.0, None), (2.0, first), (2.0, None)]
+    assert starts == [*retried, (1.0, second if retry_converges else None), (0.5, last)]
+    second_result = "converged" if retry_converges else "steps over"
+    assert results == ["converged", second_result, "converged", "converged"]
 
 
 @pytest.mark.slow

@@ -154,7 +154,7 @@ def test_tuning_ends_below_the_grid(monkeypatch):
 
 
 def test_learning_curves_cover_what_has_a_minimum():
-    left_out = {"ssmax", "sigmoid-logL", "softpick", "clipped-softmax"}
+    left_out = {"ssmax", "sigmoid-logL", "softpick", "clipped-softmax", "top-k"}
     sensitive = {name for name in ar.CATALOGUE if ar.get_attention(name).is_scale_sensitive}
     assert set(figure7.ATTENTIONS) == sensitive - left_out
     axes = figure7.plot(figure7.compute(True, ask)).axes

@@ -292,7 +292,7 @@ def _tuned(question: LearningCurve | RiskCrossing, alpha: float, near: Record | 
     tune = partial(tuned_erm_asymptotics, question.problem, question.student, alpha, 0)
     found = tune(question.log2_points, start)
     if start is not None and not found.converged:
-        others = found, tune(question.log2_points)
+        others = found, tune(question.log2_points, None)
         found = min(others, key=lambda each: (not each.converged, float(each.test_risk)))
     known = {"ridge_k": float(found.ridge.k), "ridge_v": float(found.ridge.v)}
     known |= {"unknowns": KnownFixedPoint.of(found).x.tolist()}
