@@ -35,6 +35,11 @@ def test_bayes_json(run):
     }
 
 
+def test_bayes_says_why_it_is_the_noise_with_another_spread(run):
+    assert "the norm of a token reveals the location" in run("bayes", "--spread", "0.7").out
+    assert "note" not in run("bayes").out
+
+
 def test_bayes_table(run):
     ran = run("bayes", "--noise", "0.5")
     assert ran.code == 0

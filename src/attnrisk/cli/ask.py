@@ -32,6 +32,7 @@ def bayes(args: Any) -> render.Shown:
     rows = {
         "Bayes risk": render.with_error(risk),
         "risk of predicting zero": f"{float(task.label_variance):.12g}",
+        "note": "the norm of a token reveals the location" if task.spread != 1.0 else None,
     }
     return render.Shown(fields, [render.facts(render.task_words(task), rows)])
 

@@ -125,7 +125,10 @@ def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool =
     """The options of the task; with `features`, `--task features` is allowed."""
     which = "spiked: the relevant token is shifted along k*. max: it has the largest component along k*."
     lengths = "Number of tokens: 10 (fixed), 1-3 (uniform) or 1:0.25,8:0.75 (probabilities)."
-    deviation = "Standard deviation γ > 0 of the relevant token, spiked only; 1 by default."
+    deviation = (
+        "Standard deviation γ > 0 of the relevant token, spiked only; 1 by default. With another one the norm of a "
+        "token reveals the location as D → ∞, and the Bayes risk is the label noise alone."
+    )
     if features:
         which += " features: it has a random shift along several directions."
     law = (

@@ -80,7 +80,7 @@ def simulate(args: Any) -> render.Shown:
     told = f"after {fit.iterations} steps, gradient {fit.gradient_norm:.1g} (start: {fit.start})"
     rivals = [f"{rival.start} {rival.objective:.10g} ({rival.result})" for rival in fit.rivals]
     rows = {
-        "test risk": f"{render.with_error(fit.test_risk, _DIGITS)} given this fit; other data give another",
+        "test risk": f"{render.with_error(fit.test_risk, _DIGITS)} given this fit; another --seed gives another",
         "train error": f"{fit.train_error:.6g}",
         "objective": f"{fit.objective:.10g} per dimension",
         "result": f"{render.result_words(fit.result)} {told}",
