@@ -15,7 +15,7 @@ from pathlib import Path
 
 VARIABLE = "ATTNRISK_COMPILE_CACHE"  # a folder, or "off"
 _LARGEST = 2**29  # bytes; the entries that were not used for longest are removed
-_LEAST_SECONDS = 0.1  # of compilation, for an entry
+_LEAST_SECONDS = 0.02  # of compilation, for an entry
 _LOCK_SECONDS = 5.0
 # XLA's older generator of fused loops: programs as fast, in two thirds of the time for compilation. XLA ends a program
 # at a flag that it does not know, so only versions of jaxlib that were tried get it.

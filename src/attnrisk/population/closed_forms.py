@@ -31,6 +31,7 @@ from .plan import ORDERS, SOFTMAX, by_kind, check_problem, is_exact
 _ROUNDING = 1e-14  # of a formula
 _STEP, _TAIL = 0.1, 40.0  # in log(−log p); beyond the tail nothing is left in double precision
 _FINENESS = 1.6, 2.0
+_STEEPEST = 1e3  # √ν from which the floor of a planted task is zero in double precision
 _GUMBEL_STEPS = 0.32, 0.26
 _AT_A_TIME = 512  # nodes whose one-token integrals are held in memory together
 
@@ -190,12 +191,11 @@ def _planted_floor(task: AbstractPlanted) -> Estimate:
         return Estimate(0.0, 0.0)
     mean = math.log(mean_length - 1) - shift**2 / 2
 
-    def at(order: int) -> float:
-        rule = panels(shift, mean_length, order)
-        x, weights = rule.for_function((0.0,), mean, shift)
-        return float(weights @ (1.0 / (1.0 + jnp.exp(-(mean + shift * x)))))
+    def by_steps(fineness: float) -> float:
+        grid = trapezoid(min(shift, _STEEPEST), (1.0, mean_length), fineness)
+        return float(grid.mass @ np.exp(-np.logaddexp(0.0, -mean - shift * grid.x)))
 
-    return estimate_from(*map(at, ORDERS))
+    return estimate_from(*map(by_steps, _FINENESS))
 
 
 def _selected_floor(task: AbstractSelected) -> Estimate:

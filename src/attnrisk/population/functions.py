@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -57,7 +57,7 @@ def in_numpy(attention: Any, length: float = 1.0) -> Functions:
     return Functions(attention.with_bias(0.0), known, np.asarray(length), float(known.bias))
 
 
-@eqx.filter_jit
+@jax.jit
 def _call(attention: Any, argument: Any, length: Any) -> Any:
     """The values of an attention on a block of scores at this length, as two rows."""
     known, _ = attention.at_length(length)
