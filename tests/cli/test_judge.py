@@ -11,6 +11,7 @@ import attnrisk as ar
 from attnrisk.studies import judge as room
 from attnrisk.studies.judge import Point, Row, Standing, Traits, Verdict
 from attnrisk.studies.judge.causes import Causes, Counterfactual, Gaps
+from attnrisk.studies.judge.picture import plot
 
 BEFORE = Gaps(0.25, 0.25, 0.25)
 NORMALISED = Counterfactual("normalisation", BEFORE, Gaps(0.005, 0.0, 0.0))
@@ -357,3 +358,94 @@ def test_needs(run, monkeypatch):
     for words in ("softmax", "softmax --risk 0.5 --attention linear", "softmix --risk 1"):
         ran = run("needs", *words.split())
         assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
+LATE = """
+import numpy as np
+calls = 0
+def late(scores):
+    global calls
+    calls += 1
+    if calls > 500:
+        raise KeyError("late failure")
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()
+"""
+
+
+def test_a_function_that_raises_later_is_one_line(run, folder):
+    (folder / "late_to_judge.py").write_text(LATE)
+    ran = run("judge", "late_to_judge:late", "--quick")
+    assert ran.code == 2
+    assert "it raised KeyError: 'late failure'" in ran.err
+
+
+def test_a_closed_pipe_is_not_blamed_on_the_function(run, judged, monkeypatch):
+    def closed(*parts):
+        raise SystemExit(1)
+
+    monkeypatch.setattr("attnrisk.cli.command._print_parts", closed)
+    ran = run("judge", "linear")
+    assert (ran.code, ran.err) == (1, "")
+
+
+UNCONVERGED = {"rows": (row(result=ar.Result.NOT_STATIONARY), row("max", 2.0, "3"))}
+
+
+def test_a_row_that_did_not_converge_is_marked(run, monkeypatch, tmp_path):
+    found = verdict("linear", **UNCONVERGED)
+    monkeypatch.setattr(room, "judge", lambda *given, **others: found)
+    fields = json.loads(run("judge", "linear", "--json").out)
+    assert [each["converged"] for each in fields["rows"]] == [False, True]
+    out = run("judge", "linear", "--format", "md").out
+    assert "| 0.600000 ± 1e-12 ! |" in out
+    assert "! NOT CONVERGED: " in out
+    marks = [line.get_marker() for line in plot(found).axes[0].lines]
+    assert "x" in marks
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [UNCONVERGED, {"rows": (row(risk=np.nan), row()), "gap": ar.Estimate(np.nan, 0.1)}],
+)
+def test_a_gap_that_is_not_known_fails(run, monkeypatch, changes):
+    monkeypatch.setattr(room, "judge", lambda *given, **others: verdict("linear", **changes))
+    assert run("judge", "linear", "--fail-if", "gap>0.9", "--json").code == 3
+    assert run("judge", "linear", "--fail-if", "lengths>0.9", "--json").code == 0
+
+
+def test_latex_escapes_its_letters(run, monkeypatch):
+    odd = verdict("linear", notes=(r"a ^ b ~ c {d} $e \f",))
+    monkeypatch.setattr(room, "judge", lambda *given, **others: odd)
+    out = run("judge", "linear", "--format", "latex").out
+    assert r"a \^{} b \~{} c \{d\} \$e \textbackslash{}f" in out
+
+
+def test_advice_names_a_command_for_the_catalogue_only(run, judged, folder):
+    words = " ".join(run("judge", "mine_to_judge:attention").out.split())
+    assert "Try larger ridges: ar.erm_asymptotics(task, attention, 1, ar.Ridge(3.0, 3.0))" in words
+    assert "attnrisk erm" not in words
+
+
+def test_the_factor_of_the_signal_is_checked():
+    for factor in ("four", -1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"^signal = "):
+            ar.compare("linear", lengths=[10], signal=factor)
+
+
+def test_several_heads_are_not_judged():
+    with pytest.raises(ValueError, match="it has several heads"):
+        ar.judge(ar.Heads(ar.Softmax(), 2))
+
+
+@pytest.mark.parametrize("word", ["mine.py:f", "./mine:f", "/tmp/mine.py:f"])
+def test_a_file_in_place_of_a_module_is_told_apart(run, word):
+    ran = run("judge", word)
+    assert ran.code == 2
+    assert "such as mine:f" in ran.err
+
+
+def test_an_empty_folder_name_is_refused(run, judged):
+    ran = run("judge", "linear", "--out", "")
+    assert (ran.code, judged) == (2, [])
+    assert "--out" in ran.err

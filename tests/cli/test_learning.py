@@ -169,6 +169,11 @@ def test_an_unconverged_optimum_is_marked(run, monkeypatch):
     out = run("optimal", *HARD.split()).out
     assert "NOT CONVERGED" in out
     assert "! not converged" in out
+    for names in ("linear", "linear,softmax"):
+        out = run("erm", *HARD.split(), "--attention", names).out
+        assert out.count("! not converged") == 1
+    fields = json.loads(run("erm", *HARD.split(), "--attention", "linear", "--json").out)
+    assert fields["optimal_converged"] is False
 
 
 BAD = [

@@ -115,6 +115,8 @@ def runnable() -> list[str]:
 @pytest.mark.parametrize("line", runnable())
 def test_a_command_runs(line: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "my_module.py").write_text("import jax\nmy_function = jax.nn.softmax\n")
+    (tmp_path / "my_text.txt").write_text((ROOT / "docs" / "theory.md").read_text("utf-8"))
     ours = Path(sys.executable).with_name("attnrisk")
     subprocess.run(
         [ours, *shlex.split(line)[1:]],

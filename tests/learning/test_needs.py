@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.needs import MOST, Sample, crossing
+from attnrisk.learning.needs import MOST, Difference, crossing
 
 
 def curve(rate, end, error=1e-3, seen=None):
@@ -16,9 +16,9 @@ def curve(rate, end, error=1e-3, seen=None):
         if seen is not None:
             seen.append(alpha)
         risk = end + (1.0 - end) / (1.0 + rate * alpha)
-        return Sample(ar.Estimate(risk - 0.5, error, ar.ErrorKind.STANDARD), True)
+        return Difference(ar.Estimate(risk - 0.5, error, ar.ErrorKind.STANDARD), True)
 
-    return value, ar.Estimate(end - 0.5, 0.0)
+    return value, Difference(ar.Estimate(end - 0.5, 1e-9), True)
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0, 7.0])
@@ -55,6 +55,22 @@ def test_a_point_that_did_not_converge_is_told():
     value, limit = curve(1.0, 0.2)
     found = crossing(lambda alpha: value(alpha)._replace(converged=alpha != 2.0), limit)
     assert not found.converged
+    for end in (0.2, 0.6):
+        value, limit = curve(1.0, end)
+        assert not crossing(value, limit._replace(converged=False)).converged
+
+
+def test_equal_limits_are_not_searched():
+    for within in (-5e-10, 0.0, 5e-10):
+        found = crossing(*curve(1.0, 0.5 + within))
+        assert found.alpha is None
+        assert found.reason.startswith("undecided: equal")
+
+
+def test_the_target_is_checked_first(monkeypatch):
+    monkeypatch.setattr("attnrisk.learning.needs.population_minimum", None)
+    with pytest.raises(ValueError, match="risk"):
+        ar.needed_data(ar.SpikedSLR(5.0, 3), ar.Linear(), risk=-1.0)
 
 
 def test_one_question_at_a_time():

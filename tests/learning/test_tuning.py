@@ -63,6 +63,24 @@ def test_tuning_leaves_ridges_that_overfit(monkeypatch):
     np.testing.assert_allclose(best, 0.0, atol=1e-3)
 
 
+def test_ridges_stay_in_their_range(monkeypatch):
+    """A start outside of it is cut, and the smallest ridges are not the best where the risk falls with larger ones."""
+
+    def risk(self, logs):
+        return 0.5 + 0.001 * float(np.sum(logs)), np.full(2, 0.001)
+
+    monkeypatch.setattr(tuning.Descent, "__call__", risk)
+    problem = SimpleNamespace(task=SimpleNamespace(label_variance=1.0))
+    best = tuning.Descent(problem, 1.0, np.full(2, np.log(1e3))).run(np.log([1e-5, 1e5]))
+    np.testing.assert_allclose(best, np.log(1e-3))
+
+
+def test_the_smallest_ridges_are_left_where_larger_ones_are_better(monkeypatch):
+    monkeypatch.setattr(tuning.Descent, "run", lambda self, logs: np.log([1e-3, 1e-3]))
+    found = ar.tuned_erm_asymptotics(TASK, ar.Softmax(), 4.0, log2_points=5)
+    assert float(found.ridge.v) > 1e-3 or not found.converged
+
+
 def test_tuning_leaves_a_key_of_length_zero(monkeypatch):
     """With a large ridge on `k` nothing is attended to and the risk is flat in it; below there is a minimum."""
     least = np.log([0.05, 15.0])

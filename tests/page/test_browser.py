@@ -78,7 +78,7 @@ def test_bars_are_the_weights_that_python_computes(visit):
     page, atlas = visit(), read_atlas()
     fields = np.random.default_rng(0).normal(size=12)
     names = [name for name in atlas["attentions"] if name in CATALOGUE]
-    assert {"softmax", "erf", "linear"} <= set(names)
+    assert {"softmax", "erf", "linear", "softpick"} <= set(names)
     for name in names:
         found = page.evaluate(f"weightsOf('{name}', {fields.tolist()}, {{ k: 1.7, bias: -0.4 }})")
         expected = get_attention(name).with_bias(-0.4)(jnp.asarray(1.7 * fields))
@@ -196,6 +196,23 @@ def test_everything_works_from_the_keyboard(visit):
     assert "±" in page.inner_text("#tip")
     page.keyboard.press("Tab")
     assert not page.locator("#tip").is_visible()
+
+
+def test_the_link_to_the_content_keeps_the_state(visit):
+    page = visit()
+    page.evaluate("update({ nu: 20, length: 100 })")
+    page.locator("#skip").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "sequence-title"
+    assert page.evaluate("[state.nu, state.length]") == [20, 100]
+    assert not page.locator("#notice").is_visible()
+
+
+def test_only_a_gap_within_its_error_is_zero(visit):
+    page = visit()
+    for gap, said in ((1e-4, "0 within"), (-1e-4, "0 within"), (-0.2, "-0.2000"), (0.2, "0.2000")):
+        found = f"{{ risk: {0.5 + gap}, error: 1e-3 }}"
+        assert page.evaluate(f"gapText({found}, {{ risk: 0.5, error: 0 }})").startswith(said)
 
 
 def test_hovering_shows_values_with_errors(visit):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from attnrisk.cli.app import main
-from attnrisk.page import make_page
+from attnrisk.page import make_page, read_atlas
 from attnrisk.studies import atlas as atlases
 
 
@@ -40,6 +40,21 @@ def test_no_browser_is_opened_where_that_is_not_wanted(run, tmp_path):
     assert (code, json.loads(out)) == (0, {"file": "a/b.html"})
     assert (tmp_path / "a" / "b.html").stat().st_size > 50_000
     assert run.opened == []
+
+
+def test_a_page_that_cannot_be_made_leaves_the_old_one(run, tmp_path, monkeypatch):
+    page = tmp_path / "old.html"
+    page.write_text("old")
+    monkeypatch.setattr("attnrisk.page.make_page", lambda atlas: "\udfff")  # which no file can hold
+    with pytest.raises(UnicodeEncodeError):
+        run("explore", "--out", "old.html", "--no-open")
+    assert page.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["old.html"]
+
+
+def test_a_page_has_no_invalid_number():
+    with pytest.raises(ValueError, match="JSON"):
+        make_page(read_atlas() | {"layout": float("nan")})
 
 
 def test_the_page_names_no_other_place():

@@ -305,3 +305,6 @@ def test_what_is_tabulated_draws_the_weights():
     assert np.all(np.isnan(values[scores <= 0]))
     assert np.allclose(values[scores > 0], np.log(scores[scores > 0]), rtol=1e-4, atol=1e-4)
     assert atlas.describe(get_attention("softmax-1"), "")["constant"] == 1.0
+    assert "shares" not in table
+    shares = np.array(atlas.describe(get_attention("softpick"), "")["shares"])
+    assert np.array_equal(shares, np.where(scores > 0, 1.0, 0.0))

@@ -248,6 +248,8 @@ KERNELS = {
     "sometimes negative": (lambda score: score, "it is negative at the score -0.1"),
     "zero": (lambda score: 0.0 * score, "it is zero at all scores"),
     "nan": (lambda score: jnp.sqrt(score), "it is not a number at the score -0.1"),
+    "integer": (lambda score: 1, "it returns int64 where float64 is expected"),
+    "attention": (lambda score: jnp.exp(score) / jnp.sum(jnp.exp(score)), "leave out --kernel"),
     "vector": (lambda score: jnp.stack([score, score]), r"an array of shape \(2,\) for one score"),
 }
 

@@ -98,7 +98,7 @@ def compare(args: Any) -> render.Shown:
     fields = [
         ({} if each.minimum is None else heads_fields(each.minimum))
         | {"attention": name, **rows_fields([each.plain], [each.biased])[0]}
-        | {"length": int(each.plain.length), "converged": each.plain.result.converged}
+        | {"length": int(each.plain.length)}
         for name, each in zip(names, found, strict=True)
     ]
     rows = sorted(zip(names, found, strict=True), key=lambda pair: int(pair[1].plain.length))
@@ -107,18 +107,13 @@ def compare(args: Any) -> render.Shown:
             each.plain.length,
             f"{each.plain.nu:.4g}",
             name,
-            render.with_error(each.plain.risk, sheets.DIGITS) + _mark(each.plain),
+            render.with_error(each.plain.risk, sheets.DIGITS) + sheets.mark(each.plain),
             sheets.gap_cell(each.plain),
-            sheets.gap_cell(each.biased) + _mark(each.biased),
+            sheets.gap_cell(each.biased) + sheets.mark(each.biased),
         )
         for name, each in rows
     ]
-    notes = render.result_notes([row.result for each in found for row in (each.plain, each.biased)])
-    for column, those in (
-        ("risk", [each.plain for each in found]),
-        ("gap, free bias", [each.biased for each in found]),
-    ):
-        notes += sheets.limit_notes(column, those)
+    notes = sheets.row_notes([each.plain for each in found], [each.biased for each in found])
     columns = "L", "ν", "attention", "risk", "gap to Bayes", "gap, free bias"
     title = f"Lowest risk with infinite data, {args.task} task"
     if args.features is not None:
@@ -135,11 +130,6 @@ def compare(args: Any) -> render.Shown:
     return render.Shown({"rows": fields, "files": files}, parts)
 
 
-def _mark(row: Any) -> str:
-    """A star for a limit, and an exclamation mark if the search did not converge."""
-    return " *" * (not row.attained) + " !" * (not row.result.converged)
-
-
 @command(
     LEARN,
     "how much data is needed",
@@ -150,10 +140,13 @@ def _mark(row: Any) -> str:
     options.whole("heads", "Number of heads, up to three; several take hours.", 1, 3, "1"),
 )
 def needs(args: Any) -> render.Shown:
-    """The α = N/D from which the tuned test risk is below a value, or below that of another attention.
+    """The α = N/D at which the tuned test risk falls below a value, or below that of another attention.
+
+    Of several crossings, the one nearest to α = 1.
 
     Example: attnrisk needs softmax --risk 0.5, or: attnrisk needs softmax --attention linear
     """
+    from .._results import ErrorKind
     from ..attention import get_attention, get_heads
     from ..learning import needed_data
 
@@ -168,6 +161,8 @@ def needs(args: Any) -> render.Shown:
     found = needed_data(args.task, student(args.name), args.risk, other)
     goal = f"below {args.attention}" if other is not None else f"to a risk of {args.risk:g}"
     alpha = None if found.alpha is None else render.with_error(found.alpha, 3)
+    if found.alpha is not None and found.alpha.kind is ErrorKind.BOUND:
+        alpha = f"at most {float(found.alpha) + float(found.alpha.error):g}"
     limit = "its risk minus that of the other" if other is not None else "its risk minus the target"
     rows = {
         "α": alpha or "—",

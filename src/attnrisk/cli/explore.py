@@ -8,6 +8,7 @@ import time
 from contextlib import redirect_stdout
 from typing import Any
 
+from .._files import replacement
 from . import options, render
 from .command import EXPLORE, command
 from .interrupts import RESUMED, immediate
@@ -36,7 +37,8 @@ def explore(args: Any) -> render.Shown:
     atlas = read_atlas()
     if args.attention is not None:
         atlas = _with_attention(atlas, args.attention, args.progress)
-    args.out.write_text(make_page(atlas), encoding="utf-8")
+    with replacement(args.out) as part:
+        part.write_text(make_page(atlas), encoding="utf-8")
     file = str(args.out)
     if not args.no_open:
         import webbrowser

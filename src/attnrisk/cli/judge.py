@@ -36,14 +36,17 @@ class _Condition(NamedTuple):
     limit: float
 
     def holds(self, verdict: Verdict) -> bool:
-        value: Any = {
-            "gap": lambda: verdict.gap,
-            "gap_with_bias": lambda: verdict.gap_with_bias,
-            "worst": lambda: max(verdict.rows, key=lambda row: float(row.gap)).gap,
-            "lengths": lambda: verdict.varied.gap,
-            "haystack": lambda: verdict.haystacks[-1].gap,
-        }[self.name]()
-        # A gap within its error is shown as 0, and is 0 here.
+        worst, longest = max(verdict.rows, key=lambda row: float(row.gap)), verdict.haystacks[-1]
+        value: Any
+        value, rows = {
+            "gap": (verdict.gap, verdict.rows),
+            "gap_with_bias": (verdict.gap_with_bias, verdict.biased_rows),
+            "worst": (worst.gap, verdict.rows),
+            "lengths": (verdict.varied.gap, (verdict.varied,)),
+            "haystack": (longest.gap, (longest,)),
+        }[self.name]
+        if not all(row.result.converged and math.isfinite(float(row.gap)) for row in rows):
+            return True  # a gap that is not known fails
         gap = float(value) if abs(float(value)) > value.error else 0.0
         return _COMPARED[self.compare](gap, self.limit)
 
@@ -91,7 +94,8 @@ def _condition(word: str) -> _Condition:
     ),
     options.option(
         "fail_if",
-        f"Exit with code {FAILED} where this holds, such as 'gap>0.01'; of {', '.join(_FAILURES)}.",
+        f"Exit with code {FAILED} where this holds or the gap is not known, such as 'gap>0.01'; "
+        f"of {', '.join(_FAILURES)}.",
         metavar="CONDITION",
         read=_condition,
     ),
@@ -157,8 +161,12 @@ def judge(args: Any) -> render.Shown:
                 show=show if args.format == "text" else None,
                 quick=args.quick,
             )
-    except SystemExit:
-        raise refuse(name, repr(word), "a function that does not end the program") from None
+    except ValueError as error:
+        _, raised, trace = str(error).partition("error calling callback: ")
+        if not raised:
+            raise
+        said = trace.strip().splitlines()[-1]  # what a NumPy or PyTorch function raised
+        raise refuse(name, f"{word!r} (it raised {said})", "a function of any scores") from None
     files = []
     if args.out is not None:
         from ..studies.judge.picture import draw
@@ -199,6 +207,9 @@ def load_function(argument: str, word: str) -> Any:
     from ..attention import CATALOGUE, BayesSoftmax
 
     module, colon, name = word.partition(":")
+    if module.endswith(".py") or "/" in module:
+        told = f"{Path(module).stem}:{name or 'NAME'}, run in the folder of the file"
+        raise refuse(argument, repr(word), f"MODULE:FUNCTION, such as {told}")
     if argument == "attention" and not colon:
         if word not in CATALOGUE and Path(f"{word}.py").is_file():
             raise refuse(
@@ -293,4 +304,5 @@ def rows_fields(rows: Sequence[Row], biased: Sequence[Row]) -> list[dict[str, An
 
 def _row_fields(row: Row) -> dict[str, Any]:
     names = "task", "nu", "length", "risk", "attained", "gap"
-    return render.picked(row, *names, risk_error="error") | {"bayes_risk": float(row.bayes)}
+    fields = render.picked(row, *names, risk_error="error")
+    return fields | {"bayes_risk": float(row.bayes), "converged": row.result.converged}

@@ -75,7 +75,7 @@ def erm(args: Any) -> render.Shown:
             "bias": None if found.bias is None else found.bias.value.tolist(),
             "warning": found.warning or None,
             "rivals": [
-                {"start": it.start}
+                {"start": it.start, "result": str(it.result), "converged": it.converged}
                 | {name: float(getattr(it, name)) for name in ("test_risk", "objective")}
                 for it in found.rivals
             ],
@@ -87,6 +87,7 @@ def erm(args: Any) -> render.Shown:
         "optimal_risk": optimum and float(optimum.risk),
         "optimal_risk_error": optimum and float(optimum.risk.error),
         "reachable_risk": optimum and float(optimum.reachable_risk),
+        "optimal_converged": optimum and optimum.converged,
         "task": render.task_fields(task),
     }
     show = _erm_panel if len(answers) == 1 else _erm_table
@@ -103,23 +104,42 @@ def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics | Non
             ", ".join(f"{name} = {render.with_error(getattr(found, name))}" for name in names)
             for names in (("m_k", "q_k", "V_k"), ("m_v", "q_v", "V_v"))
         )
-    rivals = [f"test risk {render.with_error(rival.test_risk)}" for rival in found.rivals]
+    rivals = [
+        f"test risk {render.with_error(rival.test_risk)}"
+        + ("" if rival.converged else f" ({rival.result})")
+        for rival in found.rivals
+    ]
+    lowest = (None, None) if optimum is None else _optimal_words(optimum)
     told = f"(start: {found.start})" if found.converged else f"(residual {found.residual:.1g})"
     rows = {
         "test risk": render.with_error(found.test_risk),
         "train error": render.with_error(found.train_error),
         "objective": render.with_error(found.objective),
         "result": f"{render.result_words(found.result)} {told}",
-        "lowest achievable": render.with_error(optimum.risk) if optimum else None,
-        "lowest reachable": render.with_error(optimum.reachable_risk) if optimum else None,
+        "lowest achievable": lowest[0],
+        "lowest reachable": lowest[1],
         "ridge penalties": f"r_k = {found.ridge.k:.6g}, r_v = {found.ridge.v:.6g}",
-        "learned bias": None if found.bias is None else render.with_error(found.bias),
+        "learned bias": None if found.bias is None else _bias_words(found),
         "overlaps": overlaps,
         "separation of heads": _separation_words(found),
         "warning": found.warning or None,
         "other fixed points": ", ".join(rivals) or None,
     }
     return render.facts(f"{render.heads_words(attention)} on the {title}", rows)
+
+
+def _bias_words(found: Any) -> str:
+    words = render.with_error(found.bias)
+    return f"grows without bound; the search ended at {words}" if found.result.is_infimum else words
+
+
+def _optimal_words(found: OptimalAsymptotics, digits: int = render.DIGITS) -> list[str]:
+    """The lowest achievable and the lowest reachable risk, marked where they did not converge."""
+    pairs = (found.risk, found.optimum), (found.reachable_risk, found.reachable)
+    return [
+        render.with_error(risk, digits) + ("" if point.converged else f"  ! {point.result}")
+        for risk, point in pairs
+    ]
 
 
 def _separation_words(found: Any) -> str | None:
@@ -135,8 +155,9 @@ def _separation_words(found: Any) -> str | None:
 
 
 def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics | None) -> Any:
-    known = optimum and (("achievable", optimum.risk), ("reachable", optimum.reachable_risk))
-    best = [(f"(lowest {what})", render.with_error(risk, _DIGITS)) for what, risk in known or ()]
+    known = () if optimum is None else _optimal_words(optimum, _DIGITS)
+    kinds = "(lowest achievable)", "(lowest reachable)"
+    best = list(zip(kinds, known, strict=False))
     rows = [
         (
             render.heads_words(attention),
@@ -170,13 +191,7 @@ def optimal(args: Any) -> render.Shown:
     from ..learning import optimal_asymptotics, optimal_thresholds
 
     task, found = args.task, optimal_asymptotics(args.task, args.alpha)
-    risks = [
-        render.with_error(risk) + ("" if point.converged else f"  ! {point.result}")
-        for risk, point in (
-            (found.risk, found.optimum),
-            (found.reachable_risk, found.reachable),
-        )
-    ]
+    risks = _optimal_words(found)
     fields = render.fields_of(found, "hard")
     rows = {
         "lowest achievable risk": risks[0],

@@ -332,11 +332,14 @@ def writable_folder(given: str, name: str = "out", folder: Path | None = None) -
     from tempfile import TemporaryFile
 
     path = folder or Path(given)
+    if not given:
+        raise refuse(name, repr(given), "a folder" if folder is None else "a file")
     try:
         path.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=path).close()
     except (FileExistsError, NotADirectoryError):
-        raise refuse(name, repr(given), "a folder, or a name that is free") from None
+        allowed = "a folder, or a name that is free" if folder is None else "in a folder"
+        raise refuse(name, repr(given), allowed) from None
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         why = error.strerror if isinstance(error, OSError) else error
         raise refuse(name, repr(given), f"a place that can be written ({why})") from None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._check import Refusal, refuse
+from .._files import replacement
 from . import options, render
 from .command import REPRODUCE, command
 from .interrupts import RESUMED, deferred, immediate
@@ -76,7 +77,8 @@ def report(args: Any) -> render.Shown:
     begun = time.perf_counter()
     where = args.store, args.progress, args.scheduler, _PROCESSES
     with immediate(RESUMED), session(*where) as ask:
-        args.out.with_name("explore.html").write_text(make_page(), encoding="utf-8")
+        with replacement(args.out.with_name("explore.html")) as part:
+            part.write_text(make_page(), encoding="utf-8")
         write_report(args.out, not args.full, ask)
     file = str(args.out)
     return render.Shown({"file": file, "seconds": time.perf_counter() - begun}, [file])

@@ -23,7 +23,14 @@ _SURVIVAL = {
     "threshold.",
 }
 _TABLES = {"fixed": "ten tokens", "lengths": "random length", "haystack": "long sequence"}
-_TEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "→": r"$\to$", "≥": r"$\ge$"}
+_TEX = {letter: f"\\{letter}" for letter in "&%_#${}"} | {
+    "\\": r"\textbackslash{}",
+    "^": r"\^{}",
+    "~": r"\~{}",
+    "±": r"$\pm$",
+    "→": r"$\to$",
+    "≥": r"$\ge$",
+}
 _GREEK = {"χ": r"$\chi$", "φ": r"$\varphi$", "ν": r"$\nu$", "α": r"$\alpha$", "Σ": r"$\sum$"}
 
 
@@ -130,23 +137,27 @@ def _changes(change: Estimate) -> str:
 
 
 def rows_sheet(title: str, rows: Sequence[Row], biased: Sequence[Row] = ()) -> Sheet:
-    """Lowest risks beside the Bayes risk; one note lists those that are limits."""
+    """Lowest risks beside the Bayes risk, with notes on those that are limits or did not converge."""
     cells = [
         [
             row.task,
             f"{row.nu:.4g}",
             row.length,
-            render.with_error(row.risk, DIGITS) + " *" * (not row.attained),
+            render.with_error(row.risk, DIGITS) + mark(row),
             render.significant(row.bayes, DIGITS),
             gap_cell(row),
         ]
         for row in rows
     ]
     for cell, row in zip(cells, biased, strict=False):
-        cell.append(gap_cell(row) + " *" * (not row.attained))
+        cell.append(gap_cell(row) + mark(row))
     columns = ["task", "ν", "L", "risk", "Bayes", "gap", *["gap, free bias"] * bool(biased)]
-    notes = limit_notes("risk", rows) + limit_notes("gap, free bias", biased)
-    return Sheet(title, columns, cells, notes)
+    return Sheet(title, columns, cells, row_notes(rows, biased))
+
+
+def mark(row: Row) -> str:
+    """A star for a limit, and an exclamation mark if the search did not converge."""
+    return " *" * (not row.attained) + " !" * (not row.result.converged)
 
 
 def gap_cell(row: Row) -> str:
@@ -155,15 +166,18 @@ def gap_cell(row: Row) -> str:
     return "0" if sampled_below else render.significant(row.gap, DIGITS)
 
 
-def limit_notes(column: str, rows: Sequence[Row]) -> list[str]:
-    """One note on the limits of a column, if it has any."""
-    reasons = {str(row.result).split(": ")[-1] for row in rows if not row.attained}
-    return (
-        [f"* {column}: infimum, not attained: {'; or '.join(sorted(reasons))}"] if reasons else []
-    )
+def row_notes(rows: Sequence[Row], biased: Sequence[Row]) -> list[str]:
+    """One note on the limits of each column, and one for each reason not to converge."""
+    notes = render.result_notes([row.result for row in (*rows, *biased)])
+    for column, those in (("risk", rows), ("gap, free bias", biased)):
+        reasons = {str(row.result).split(": ")[-1] for row in those if not row.attained}
+        if reasons:
+            notes.append(f"* {column}: infimum, not attained: {'; or '.join(sorted(reasons))}")
+    return notes
 
 
 def _curves_sheet(points: Sequence[Point]) -> Sheet:
+    from ..attention import CATALOGUE
     from ..studies.judge.tasks import WORKBENCH
 
     def cell(point: Point) -> str:
@@ -184,10 +198,12 @@ def _curves_sheet(points: Sequence[Point]) -> Sheet:
     notes = []
     failed = [point for point in points if not point.converged]
     if failed:
-        worst = failed[0]
+        name, alpha = failed[0].attention, failed[0].alpha
+        advice = f"ar.erm_asymptotics(task, attention, {alpha:g}, ar.Ridge(3.0, 3.0))"
+        if name in CATALOGUE:
+            advice = f"attnrisk erm --attention {name} --alpha {alpha:g} --ridge-k 3 --ridge-v 3"
         notes.append(
-            f"! {render.UNCONVERGED}: not the value of a fixed point. Try larger ridges: attnrisk erm --attention "
-            f"{worst.attention} --alpha {worst.alpha:g} --ridge-k 3 --ridge-v 3"
+            f"! {render.UNCONVERGED}: not the value of a fixed point. Try larger ridges: {advice}"
         )
     if any(point.warning for point in points):
         reasons = sorted({_without_share(point.warning) for point in points if point.warning})
@@ -206,7 +222,7 @@ def _flow_words(flow: Any) -> str:
     runs = len(flow.risks)
     words = f"Gradient flow from small random initialisations reaches the lowest risk in {flow.matched} of {runs} runs"
     if flow.mismatched:
-        words += f"; {flow.mismatched} converged elsewhere, at a risk of {max(flow.risks):.4g}"
+        words += f"; {flow.mismatched} converged elsewhere"
     if flow.unfinished:
-        words += f"; {flow.unfinished} did not converge, the last at a risk of {flow.risks[-1]:.4g}"
+        words += f"; {flow.unfinished} did not converge"
     return f"{words}."

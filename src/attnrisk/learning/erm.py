@@ -127,10 +127,10 @@ def solve_erm(
         single = Problem.of(task, one, more, seed)
         part = single.first_points(more - LOG2_SLOPES)
         return merge_fixed_points(found, part.copies(problem.attention, alpha, ridge, single))
-    except FloatingPointError:
+    except FloatingPointError as error:
         raise Refusal(
-            "alpha, signal, noise or ridges so extreme are not allowed: the equations overflow"
-        ) from None
+            f"alpha, signal, noise or ridges so extreme are not allowed: {error}"
+        ) from error
 
 
 class Problem(Averages):
@@ -162,7 +162,7 @@ class Problem(Averages):
         return self._replace(points=self.points[:randomisations])
 
     def first_points(self, halvings: int) -> "Problem":
-        """The problem on the first points of each randomisation; their number is halved `times` times."""
+        """The problem on the first points of each randomisation; their number is halved `halvings` times."""
 
         def cut(points: Any) -> Any:
             count = max(len(points.label) >> max(halvings, 0), 1)

@@ -26,7 +26,7 @@ class Needs(eqx.Module):
 
     `limit` is the limit of the risk minus the target (or minus the risk of the other) with infinite data. The error
     covers the final bracket of the search and the errors of the risks at its ends. `converged`
-    is false if a fixed point on the way did not converge.
+    is false if a fixed point on the way, or the minimum with infinite data, did not converge.
     """
 
     recorded: ClassVar[tuple[str, ...]] = ("alpha", "limit", "reason", "converged")
@@ -36,8 +36,8 @@ class Needs(eqx.Module):
     converged: bool = eqx.field(static=True)
 
 
-class Sample(NamedTuple):
-    """The risk minus the target at one `α`."""
+class Difference(NamedTuple):
+    """The risk minus the target, or minus that of the other, at one `α`."""
 
     value: Estimate
     converged: bool
@@ -53,7 +53,7 @@ def needed_data(
 ) -> Needs:
     """Find the `α = N/D` at which the test risk with tuned ridges falls to a value, or below that of another attention.
 
-    By bisection in `log α` between 1/8 and 128; takes minutes.
+    By bisection in `log α` between 1/8 and 128; takes minutes. Of several crossings it is the one nearest to `α = 1`.
 
     Args:
         task: The task.
@@ -74,51 +74,58 @@ def needed_data(
     if (risk is None) == (other is None):
         raise refuse("risk", "both" if risk is not None else "nothing", "one of risk and other")
     whole("log2_points", log2_points, 1, 24)
+    target = 0.0 if risk is None else float(real("risk", risk, above=0.0))
     given = [each for each in (attention, other) if each is not None]
     rivals = [learner(each) for each in given]
     for each in rivals:
         learnable(task, each)
     # With infinite data; biases of several heads are not learned.
-    fixed = [each.with_free_bias(each.free_bias and learns_bias(each)) for each in rivals]
-    ends = [population_minimum(task, each).risk for each in fixed]
+    fixed = [each.with_free_bias(learns_bias(each)) for each in rivals]
+    minima = [population_minimum(task, each) for each in fixed]
+    ends, converged = [each.risk for each in minima], all(each.converged for each in minima)
     near: dict[int, ERMAsymptotics | None] = {}
 
-    def learn(at: int, alpha: float) -> Sample:
+    def learn(at: int, alpha: float) -> Difference:
         found = tuned_erm_asymptotics(
             task, rivals[at], alpha, seed, log2_points, start=near.get(at)
         )
         near[at] = found if found.converged else None
-        return Sample(found.test_risk, found.converged)
+        return Difference(found.test_risk, found.converged)
 
     if other is None:
-        target = float(real("risk", risk, above=0.0))
         return crossing(
-            lambda alpha: Sample((one := learn(0, alpha)).value - target, one.converged),
-            ends[0] - target,
+            lambda alpha: Difference((one := learn(0, alpha)).value - target, one.converged),
+            Difference(ends[0] - target, converged),
         )
 
-    def difference(alpha: float) -> Sample:
+    def difference(alpha: float) -> Difference:
         own, its = learn(0, alpha), learn(1, alpha)
-        return Sample(own.value - its.value, own.converged and its.converged)
+        return Difference(own.value - its.value, own.converged and its.converged)
 
     kinds = {each.kind for each in ends}
     kind = ErrorKind.STANDARD if len(kinds) > 1 else kinds.pop()
-    return crossing(difference, ends[0].as_kind(kind) - ends[1].as_kind(kind))
+    limit = ends[0].as_kind(kind) - ends[1].as_kind(kind)
+    return crossing(difference, Difference(limit, converged))
 
 
-def crossing(value: Callable[[float], Sample], limit: Estimate) -> Needs:
-    """The last zero crossing of a function that tends to `limit`, located on powers of two."""
-    if float(limit) >= 0:
-        return Needs(None, limit, "never: not even infinite data suffice", True)
-    seen: dict[float, Sample] = {}
+def crossing(value: Callable[[float], Difference], infinite: Difference) -> Needs:
+    """The zero crossing nearest to `α = 1`, located on powers of two, of a function with a value at infinite `α`."""
+    limit = infinite.value
+    if abs(float(limit)) <= float(limit.error):
+        equal = "undecided: equal with infinite data, within the error"
+        return Needs(None, limit, equal, infinite.converged)
+    if float(limit) > 0:
+        never = "never: not even infinite data suffice"
+        return Needs(None, limit, never, infinite.converged)
+    seen: dict[float, Difference] = {}
 
-    def at(alpha: float) -> Sample:
+    def at(alpha: float) -> Difference:
         if alpha not in seen:
             seen[alpha] = value(alpha)
         return seen[alpha]
 
     def sound() -> bool:
-        return all(each.converged for each in seen.values())
+        return all(each.converged for each in (infinite, *seen.values()))
 
     # From α = 1 towards where the value changes its sign.
     high = 1.0

@@ -88,7 +88,10 @@ def _growths(
     )
     tokens = np.eye(length) / sample.variance[:, :, None]
     K = np.einsum("ab,nlm->nalbm", response.stiffness, tokens).reshape(at.hessian.shape)
-    moved_k, moved_v = (np.linalg.solve(at.hessian, it) for it in (K, B.swapaxes(1, 2)))
+    try:
+        moved_k, moved_v = (np.linalg.solve(at.hessian, it) for it in (K, B.swapaxes(1, 2)))
+    except np.linalg.LinAlgError as error:
+        raise FloatingPointError("a Hessian is singular") from error
     kk = (K @ moved_k - K).reshape(-1, heads, length, heads, length)
     kk *= root[:, None, :, None, None] * root[:, None, None, None]
     kv = (K @ moved_v).reshape(-1, heads, length, length)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .._check import of_type, refuse, whole
+from .._check import Refusal, of_type, refuse, whole
 from .._results import Result
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
@@ -84,8 +84,8 @@ def tuned_erm_asymptotics(
         alpha: Number of sequences per dimension, `α = N/D > 0`.
         seed: Seed of the Sobol points.
         log2_points: As in `erm_asymptotics`.
-        start: Ridge penalties to start from, if a good guess is known; or the result at another `alpha` nearby, from
-            whose fixed point the search then starts as well.
+        start: Ridge penalties to start from, if a good guess is known, cut to that range; or the result at another
+            `alpha` nearby, from whose fixed point the search then starts as well.
 
     Returns:
         An `ERMAsymptotics`; `ridge` has the best penalties.
@@ -132,12 +132,16 @@ def tuned_erm_asymptotics(
     while answer.converged:
         error = float(answer.test_risk.error)
         slope = answer.slope * np.exp(best)
-        slope = np.where((best > _SMALLEST) & (best < largest), slope, 0.0)
+        outward = (slope > 0) & (best <= _SMALLEST) | (slope < 0) & (best >= largest)
+        slope = np.where(outward, 0.0, slope)
         if np.all(np.abs(slope) <= _STEEP + 3.0 * error):
             break
         ahead = best - _DOWNHILL * slope / np.max(np.abs(slope))
         ahead = np.clip(ahead, _SMALLEST, largest)
-        other, probes = answer_at(ahead), probes + 1
+        try:
+            other, probes = answer_at(ahead), probes + 1
+        except Refusal:  # no fixed point there
+            return replace(answer, result=Result.MAX_STEPS)
         gain = float(answer.test_risk) - float(other.test_risk)
         if other.converged and gain <= error:
             break
@@ -217,6 +221,7 @@ class Descent:
         """
         from scipy.optimize import minimize  # a tenth of a second of import that only tuning pays
 
+        logs = np.clip(logs, _SMALLEST, self.largest)
         nothing = float(self.problem.task.label_variance)
         for _ in range(_MOST_RESTARTS):
             if (here := self(logs))[0] <= nothing:

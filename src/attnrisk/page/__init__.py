@@ -21,7 +21,9 @@ def read_atlas() -> dict[str, Any]:
 
 def make_page(atlas: Mapping[str, Any] | None = None) -> str:
     """The page of an atlas, by default the one that comes with the package."""
-    data = json.dumps(read_atlas() if atlas is None else atlas, separators=(",", ":"))
+    data = json.dumps(
+        read_atlas() if atlas is None else atlas, separators=(",", ":"), allow_nan=False
+    )
     # Names are the user's: without "<" nothing in the data can end the script element that holds it.
     script = '"use strict";\n' + "".join(map(_source, SCRIPTS))
     parts = {"style": _source("page.css"), "script": script}

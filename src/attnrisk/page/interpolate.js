@@ -148,7 +148,10 @@ function weightsOf(name, fields, { k, bias }) {
     return heads[0].map((weight, i) => (weight + heads[1][i]) / 2);
   }
   const found = scores.map((score) => tabulated(attention.values, score));
-  return attention.family === "kernel" ? normalised(found, attention.constant) : found;
+  if (attention.family !== "kernel") return found;
+  const weights = normalised(found, attention.constant);
+  if (!attention.shares) return weights;
+  return weights.map((weight, i) => weight * Math.min(1, Math.max(0, tabulated(attention.shares, scores[i]))));
 }
 
 /** φ over its sum and a constant, from log φ. */

@@ -102,6 +102,10 @@ function listen() {
     const copied = await navigator.clipboard.writeText(location.href).then(() => true, () => false);
     $("linked").textContent = copied ? "Copied." : "Copy the address of this page: it holds the state.";
   };
+  $("skip").onclick = (event) => {
+    event.preventDefault(); // the address holds the state
+    $("sequence-title").focus();
+  };
   $("controls").onsubmit = (event) => event.preventDefault();
   addEventListener("hashchange", restore);
   addEventListener("resize", () => draw());

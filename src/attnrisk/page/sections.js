@@ -181,8 +181,8 @@ function tableRow(style, title, cells) {
 
 function gapText(found, bayes) {
   const gap = found.risk - bayes.risk, error = found.error + bayes.error;
-  if (gap <= error) return `0 within ${Math.max(error, 1e-7).toExponential(0)}`;
-  return gap < 1e-3 ? gap.toExponential(1) : gap.toFixed(4);
+  if (Math.abs(gap) <= error) return `0 within ${Math.max(error, 1e-7).toExponential(0)}`;
+  return Math.abs(gap) < 1e-3 ? gap.toExponential(1) : gap.toFixed(4);
 }
 const sizeText = (value) => (Math.abs(value) >= 999 ? `${value < 0 ? "−" : ""}∞` : String(Number(value.toPrecision(3))));
 

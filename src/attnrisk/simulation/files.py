@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._check import of_type, one_of, refuse
+from .._files import replacement
 from ..tasks import TASKS, AbstractTask, LengthLaw
 from .data import (
     PRECISIONS,
@@ -54,22 +55,17 @@ _DAMAGE = (
 
 def save(data: AbstractDataset, path: str | Path) -> None:
     """Write block by block, so that a dataset larger than the memory can be saved, and replace the file at the end."""
-    path, task = Path(path), data.task
+    task = data.task
     if TASKS.get(task.name) is not type(task):
         raise refuse("task", task.name, f"one of {', '.join(TASKS)} where a dataset is saved")
     described = {"format": FORMAT, "task": task.name, "teacher": data.teacher}
     described |= {name: getattr(task, name) for name in (*_numbers(type(task)), "spread")}
     law = task.length.lengths, task.length.probabilities
     described |= dict(zip(_LAW, law, strict=True))
-    part = path.with_name(path.name + ".part")
-    try:
-        with zipfile.ZipFile(part, "w", allowZip64=True) as archive:
-            for name, values in (_write_tokens(archive, data) | described).items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asarray(values), allow_pickle=False)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacement(path) as part, zipfile.ZipFile(part, "w", allowZip64=True) as archive:
+        for name, values in (_write_tokens(archive, data) | described).items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(values), allow_pickle=False)
 
 
 def _numbers(kind: type[AbstractTask]) -> list[str]:

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._check import refuse
+from .._files import replacement
 from .._rows import BAYES, FLOOR
-from ..attention import CATALOGUE, AbstractAttention, get_attention
+from ..attention import CATALOGUE, AbstractAttention, AbstractKernel, get_attention
 from ..numerics.minimise import BATCH
 from ..population import population_minima
 from ..population.plan import is_exact
@@ -142,7 +143,7 @@ def surfaces_of(task: str, name: str) -> list[Surface]:
     """Surfaces of an attention on a task; none without an exact method or a formula for all lengths."""
     attention = get_attention(name)
     exact = is_exact(TASKS[task](1.0, 3), attention)
-    if not exact or attention.knows_length or name == "softpick":
+    if not exact or attention.knows_length:
         return []
     formula = name in FormulaMinimum.formulas
     quick = formula or (attention.analytic and not attention.compares_tokens)
@@ -258,10 +259,17 @@ def _setting(kind: str, task: str, nu: Any, length: Any, **others: Any) -> str:
 
 
 def describe(attention: AbstractAttention, formula: str) -> Record:
-    """Data for drawing the weights of an attention: `log φ`, or the weight itself, at the tabulated scores."""
+    """Data for drawing the weights of an attention: `log φ`, or the weight itself, at the tabulated scores.
+
+    A kernel of which a token does not have the whole `φ` as its weight, such as softpick, has `shares` too.
+    """
     function: Any = attention.log_phi if attention.family == "kernel" else attention.weight  # type: ignore[attr-defined]
     values = np.asarray(function(jnp.asarray(_SCORES)), float).tolist()
-    return {
+    shares = np.ones(len(_SCORES))
+    if isinstance(attention, AbstractKernel):
+        shares = shares * np.asarray(attention.share(jnp.asarray(_SCORES)), float)
+    partial = {} if np.all(shares == 1.0) else {"shares": shares.tolist()}
+    return partial | {
         "family": attention.family,
         "formula": formula,
         "constant": float(getattr(attention, "constant", 0.0)),
@@ -344,12 +352,16 @@ def _rounded(run: Record) -> Record:
 
 def write(path: Path, atlas: Record) -> None:
     """One line for each surface, so that a difference between two atlases can be read."""
-    parts = {name: json.dumps(value, allow_nan=False) for name, value in atlas.items()}
-    for name in ("surfaces", "learning", "flows"):
-        lines = [json.dumps(each, allow_nan=False, separators=(",", ":")) for each in atlas[name]]
-        parts[name] = "[\n" + ",\n".join(lines) + "\n]"
-    text = ",\n".join(f"{json.dumps(name)}: {value}" for name, value in parts.items())
-    path.write_text("{" + text + "}\n", encoding="utf-8")
+
+    def written(name: str, value: Any) -> str:
+        if name not in ("surfaces", "learning", "flows"):
+            return json.dumps(value, allow_nan=False)
+        lines = [json.dumps(each, allow_nan=False, separators=(",", ":")) for each in value]
+        return "[\n" + ",\n".join(lines) + "\n]"
+
+    parts = [f"{json.dumps(name)}: {written(name, value)}" for name, value in atlas.items()]
+    with replacement(path) as part:
+        part.write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
 
 
 # For an attention of the user's, who waits: about a minute for a smooth kernel.

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .._check import one_of
+from .._files import replacement
 from .execute import Progress, Workers, execute
 from .fingerprint import versions
 from .store import Row, Store
@@ -196,10 +196,5 @@ def export(study: Study, store: Store, path: str | Path, form: str) -> None:
         form: `"csv"` or `"nc"` (NetCDF).
     """
     write = FORMATS[one_of("export", form, FORMATS)]
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(study, store, unfinished)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacement(path) as part:
+        write(study, store, part)

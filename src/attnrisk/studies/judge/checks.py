@@ -73,12 +73,15 @@ def check_masked(function: Callable[..., Any], name: str) -> None:
 def check_phi(phi: Function, name: str) -> None:
     """Refuse a kernel that is negative or NaN, zero everywhere, or not a function of one score."""
     try:
-        shape = getattr(jax.eval_shape(phi, jax.ShapeDtypeStruct((), np.float64)), "shape", None)
+        value: Any = jax.eval_shape(phi, jax.ShapeDtypeStruct((), np.float64))
+        shape = getattr(value, "shape", None)
     except Exception as error:  # whatever a stranger's function raises is told to whom it belongs
         raise untraceable(name, error, KERNEL) from error
     if shape != ():
         made = "no array" if shape is None else f"an array of shape {shape}"
         raise reject(name, f"it returns {made} for one score", KERNEL)
+    if value.dtype != np.float64:
+        raise reject(name, f"it returns {value.dtype} where float64 is expected", KERNEL)
     scores = np.linspace(-SCALES[3], SCALES[3], 601)
     values = np.asarray(jax.jit(jax.vmap(phi))(scores))
     for wrong, what in ((np.isnan(values), "not a number"), (values < 0, "negative")):
@@ -88,6 +91,13 @@ def check_phi(phi: Function, name: str) -> None:
             raise reject(name, reason, KERNEL)
     if not values.any():
         raise reject(name, "it is zero at all scores from -30 to 30", KERNEL)
+    try:
+        together = np.asarray(phi(jnp.asarray(scores)))
+    except Exception:  # it takes one score, as it should
+        return
+    if together.shape == values.shape and not np.allclose(together, values, equal_nan=True):
+        reason = "its value at a score depends on the other scores: it is an attention; leave out --kernel"
+        raise reject(name, reason, KERNEL)
 
 
 def check_log_phi(given: Any, name: str) -> None:
@@ -120,6 +130,8 @@ def _check_order(function: Function, name: str, scores: np.ndarray, order: np.nd
     weights, reordered = call(function, scores)[:, order], call(function, scores[:, order])
     if same(weights, reordered):
         return
+    if np.isnan(weights).any() or np.isnan(reordered).any():
+        raise reject(name, "its weights are nan in some calls and finite in others")
     with np.errstate(invalid="ignore"):
         worst = float(np.nanmax(np.abs(weights - reordered)))
     reason = (

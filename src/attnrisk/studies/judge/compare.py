@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from ..._check import of_type, one_of, refuse, whole
+from ..._check import of_type, one_of, real, refuse, whole
 from ...attention import AbstractAttention, BayesSoftmax, Heads, get_heads
 from ...population import HeadsMinimum, bayes_risk, population_minimum
 from ...population.plan import is_exact
@@ -68,6 +68,7 @@ def compare(
         raise refuse("attentions", "nothing", "one attention or more")
     of_type("lengths", lengths, Sequence, "a list of numbers of tokens")
     sizes = sorted({whole("lengths", length) for length in lengths})
+    signal = float(real("signal", signal, minimum=0.0))
     signals = [signal * log(length) if nu is None else nu for length in sizes]
     one_of("task", task, ("spiked", "max", "features"))
     if (features is None) == (task == "features"):

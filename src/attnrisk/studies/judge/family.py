@@ -205,6 +205,9 @@ def _recognised(given: Any, name: str, lengths: Sequence[int]) -> AbstractAttent
         )
         raise reject(name, reason)
     if isinstance(given, AbstractAttention):
+        if given.keys > 1:
+            several = "it has several heads: use compare(..., heads=) or population_minimum"
+            raise reject(name, several)
         if given.family == "kernel":
             check_log_phi(given, name)
         check(given, name)

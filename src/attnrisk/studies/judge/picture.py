@@ -66,7 +66,7 @@ def draw_comparison(found: Sequence[tuple[str, Compared]], task: str, out: Path)
                 risks = [float(point.risk) for point in points]
                 axes.plot(lengths, risks, color=colour, linestyle=style, linewidth=1.5, label=label)
                 for length, point in zip(lengths, points, strict=True):
-                    axes.add_line(_dot(length, float(point.risk), colour, point.attained))
+                    axes.add_line(_point(length, point, colour))
         first = [each.plain for known, each in found if known == names[0]]
         lengths, bayes = [int(row.length) for row in first], [float(row.bayes) for row in first]
         axes.plot(lengths, bayes, color=INK, linewidth=0.9, label="Bayes", zorder=1)
@@ -88,10 +88,17 @@ def _draw_grid(axes: Axes, rows: Sequence[Row]) -> None:
         axes.plot(signals, risks, color=_MINE, linewidth=2.4)
         axes.plot(signals, [float(row.bayes) for row in along], color=INK, linewidth=0.9)
         for row in along:
-            axes.add_line(_dot(row.nu, float(row.risk), _MINE, row.attained))
+            axes.add_line(_point(row.nu, row, _MINE))
         place: dict[str, Any] = {"xytext": (2, 4), "textcoords": "offset points", "fontsize": 6.5}
         axes.annotate(f"$L = {length}$", (signals[0], risks[0]), **place)
     axes.set_ylim(*_RISKS)
+
+
+def _point(x: float, row: Row, colour: str) -> Line2D:
+    """The risk of a row: a cross where the search did not converge, an open dot where the risk is a limit."""
+    if not row.result.converged:
+        return _cross(x, float(row.risk), colour)
+    return _dot(x, float(row.risk), colour, row.attained)
 
 
 def _dot(x: float, y: float, colour: str, full: bool) -> Line2D:
@@ -110,7 +117,7 @@ def _draw_haystacks(axes: Axes, rows: Sequence[Row]) -> None:
     axes.plot(lengths, risks, color=_MINE, linewidth=2.4)
     axes.plot(lengths, [float(row.bayes) for row in rows], color=INK, linewidth=0.9)
     for row in rows:
-        axes.add_line(_dot(int(row.length), float(row.risk), _MINE, row.attained))
+        axes.add_line(_point(int(row.length), row, _MINE))
     axes.set(title=r"haystacks, $\nu = 4\,\log L$", xlabel="tokens $L$", xscale="log")
     axes.set_ylim(*_RISKS)
 
@@ -149,7 +156,8 @@ def _legend(verdict: Verdict) -> list[Line2D]:
     lines += [Line2D([], [], color=COLOURS[other], label=other) for other in others]
     if not all(row.attained for row in rows) or any(point.warning for point in points):
         lines.append(_named(_dot(0, 0, GREY, False), "a limit, or approximate"))
-    if not all(point.converged for point in points):
+    results = [*(point.result for point in points), *(row.result for row in rows)]
+    if not all(result.converged for result in results):
         lines.append(_named(_cross(0, 0, GREY), "not converged"))
     return lines
 

@@ -14,6 +14,7 @@ from string import Template
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from ..._files import replacement
 from ..._results import ErrorKind, Estimate
 from ..._rows import BAYES, FLOOR, as_csv
 from ...attention import CATALOGUE
@@ -72,7 +73,8 @@ def write_report(path: Path, quick: bool, ask: Ask) -> Path:
         **{f"figure_{name}": _figure(name, figure) for name, figure in drawn.items()},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(Template(template(quick)).substitute(parts), encoding="utf-8")
+    with replacement(path) as part:
+        part.write_text(Template(template(quick)).substitute(parts), encoding="utf-8")
     return path
 
 
