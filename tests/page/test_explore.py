@@ -95,7 +95,7 @@ def test_bad_input_is_one_line(run, words, said):
 
 
 def test_an_atlas_is_written(run, monkeypatch, tmp_path):
-    surface = {"error": 0.01, "attention": "softmax", "task": "spiked", "bias": "0"}
+    surface = {"error": 0.01, "attention": "softmax", "task": "spiked", "bias": "0", "nu": [0.0]}
     made = {"surfaces": [surface], "learning": [], "flows": []}
     asked = []
 
@@ -116,6 +116,10 @@ def test_an_atlas_is_written(run, monkeypatch, tmp_path):
     assert fields["left_out"] == len(atlases.FULL.surfaces) - 1
     assert json.loads((tmp_path / "a.json").read_text()) == made
     assert asked == [("a.sqlite", 120.0)]
+    _, out, _ = run("atlas", "--out", "a.json", "--store", "a.sqlite")
+    assert "learning, max task, ν = inf, L = 3: softmax" in out
+    missing = out[out.index("missing") :].split("\n")[0]
+    assert "softmax," not in missing  # the surface that is there
 
 
 def test_workers_and_a_scheduler_exclude_each_other(run):

@@ -112,6 +112,7 @@ def atlas(args: Any) -> render.Shown:
     rows = {
         "written": f"{args.out}, {args.out.stat().st_size / 1e6:.2f} MB",
         "surfaces": f"{len(made['surfaces'])}; {left_out} are not complete and left out",
+        "missing": "\n".join(atlases.missing(made)) or None,
         "learning, flows": f"{len(made['learning'])} settings, {len(made['flows'])} flows",
     }
     if worst:

@@ -29,13 +29,12 @@ from .atlas_questions import (
     FlippedMinimum,
     FlowPaths,
     FormulaMinimum,
-    least,
 )
 from .execute import Backend, Progress, execute
 from .fingerprint import fingerprint, versions
 from .interpolant import RATIO, ROOT, SHIFTED_ROOT, Grid, compress, grid, significant
 from .question import AbstractQuestion, Record, is_converged
-from .questions import Bayes, Floor, LearningCurve, Optimal, Population, Thresholds
+from .questions import Bayes, Floor, LearningCurve, Optimal, Population, Thresholds, least
 from .store import Store
 
 LAYOUT = 3  # of the file; the page refuses another

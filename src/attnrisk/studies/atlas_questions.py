@@ -11,20 +11,15 @@ from .._results import record
 from .._rows import BAYES
 from ..attention import AbstractAttention, Heads, Softmax
 from ..flow.flow import gradient_flow, random_starts
-from ..population import Minimum, bayes_risk, population_minimum
+from ..population import bayes_risk, population_minimum
 from ..population.minimisers import linear_minimum, softmax_minimum
 from ..population.overlaps import swapped
 from ..tasks import FeatureSLR, flipped
 from .question import AbstractQuestion, Record, estimated
-from .questions import AbstractAttentionQuestion
+from .questions import AbstractAttentionQuestion, least
 
 FLIPPED = "flipped"  # the task whose needle is shifted by `√ν` along `k*` or against it
 TIMES = np.geomspace(0.1, 1e4, 60)  # of flows
-
-
-def least(found: Minimum) -> Record:
-    """The record of a minimum, as that of `Population`."""
-    return record(found) | {"best_bias": found.bias}
 
 
 @dataclass(frozen=True)

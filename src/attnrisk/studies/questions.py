@@ -153,15 +153,15 @@ class Population(AbstractAttentionQuestion):
     batch: ClassVar[int] = BATCH
 
     def answer(self) -> Record:
-        return _least(population_minimum(self.problem, self.student))
+        return least(population_minimum(self.problem, self.student))
 
     @classmethod
     def answer_all(cls, questions: Sequence[Self]) -> list[Answer]:
         found = population_minima([each.problem for each in questions], questions[0].student)
-        return [_least(each) for each in found]
+        return [least(each) for each in found]
 
 
-def _least(found: Minimum) -> Record:
+def least(found: Minimum) -> Record:
     """`bias` is what was asked, `best_bias` what was found."""
     flat = record(found)
     return flat | {"best_bias": flat.pop("bias")}

@@ -28,7 +28,7 @@ from ...attention import AbstractAttention, Elementwise, General, Kernel
 from ...attention.base import AbstractPerLength
 from ...population.plan import is_exact
 from ..questions import Bayes
-from .family import kinks, recognise
+from .family import kinks, recognise, safe_log
 from .tasks import FIXED, VARIED, answer, has_tunable_bias, haystacks
 from .traits import EXPONENTIAL, Traits, family_at_each_length, traits
 
@@ -225,9 +225,9 @@ def _normalise(attention: Any, found: Traits) -> AbstractAttention | None:
     if _is_normalised(found):
         return None
     if found.family == "kernel":
-        return _kernel_like(attention, lambda known, x: known.log_phi(x) + _log(known.share(x)))
+        return _kernel_like(attention, lambda known, x: known.log_phi(x) + safe_log(known.share(x)))
     if found.family == "element-wise":
-        return _kernel_like(attention, lambda known, x: _log(known.weight(x)))
+        return _kernel_like(attention, lambda known, x: safe_log(known.weight(x)))
 
     def divided(scores: Any) -> Any:
         weights = jnp.maximum(attention(scores), 0.0)
@@ -243,7 +243,7 @@ def _make_positive(attention: Any, found: Traits) -> AbstractAttention | None:
     known, stretch = attention.with_bias(0.0).at_length(10.0)
 
     def log_psi(known: Any, x: Any) -> Any:
-        return known.log_phi(x) + _log(known.share(x))
+        return known.log_phi(x) + safe_log(known.share(x))
 
     read = jax.jit(lambda x: log_psi(known, stretch * x + known.bias))
     if not (np.isneginf(read(_LOWEST)) and np.isfinite(read(-_LOWEST))):
@@ -291,7 +291,7 @@ def _heat(attention: AbstractAttention, found: Traits) -> AbstractAttention | No
 
         def scaled(scores: Any) -> Any:
             size = jnp.sqrt(jnp.mean(scores**2))
-            return jax.nn.softmax(size * _log(whole(scores)))
+            return jax.nn.softmax(size * safe_log(whole(scores)))
 
         return recognise(scaled, "of its own temperature")
     if not is_exact(VARIED.problem, attention):
@@ -312,12 +312,6 @@ def _free_bias(attention: AbstractAttention, found: Traits) -> AbstractAttention
 
 def _grow(attention: AbstractAttention, found: Traits) -> AbstractAttention | None:
     return None if found.growth == EXPONENTIAL else Elementwise(jnp.exp, features=(), analytic=True)
-
-
-def _log(weight: Any) -> Any:
-    """With a derivative that is 0, not NaN, where a weight vanishes."""
-    weight = jnp.asarray(weight)
-    return jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1.0)), -jnp.inf)
 
 
 _CHANGES: dict[str, Callable[[Any, Traits], AbstractAttention | None]] = {

@@ -13,9 +13,8 @@ from ...tasks import AbstractTask, FeatureSLR, SpikedSLR, parse_features
 from ..execute import Progress
 from ..questions import Bayes
 from .family import attention_name, recognise
-from .tasks import JUDGED, Row, answer, has_tunable_bias
+from .tasks import JUDGED, SIGNAL, Row, answer, has_tunable_bias
 
-SIGNAL = 4.0  # of ν = c log L, twice what the needle needs to be found in a long sequence
 LENGTHS = (10, 1000, 100_000)
 _LONGEST_DRAWN = 4096  # tokens, over random points
 

@@ -84,7 +84,7 @@ class RecognisedKernel(AbstractKernel):
         pairs = jnp.stack([score, self.lowest + _SPACING * steps], -1)
         weights = jnp.vectorize(self.function, signature="(n)->(n)")(pairs)
         known = jnp.asarray(np.array(self.log_rungs))[steps.astype(int)]
-        return known + _log(weights[..., 0]) - _log(weights[..., 1])
+        return known + safe_log(weights[..., 0]) - safe_log(weights[..., 1])
 
 
 class RecognisedPartialKernel(AbstractKernel):
@@ -114,7 +114,7 @@ class RecognisedPartialKernel(AbstractKernel):
         own, other = jnp.moveaxis(self._pair_weights(score), -1, 0)
         log_psi = self.numerator.log_phi(score) - self.numerator.log_phi(jnp.asarray(self.base))
         rest = 1.0 / jnp.where(other > 0, other, jnp.inf) - (1.0 + self.constant)
-        return jnp.where(own > 0, log_psi, _log(rest))
+        return jnp.where(own > 0, log_psi, safe_log(rest))
 
     def share(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.where(self._pair_weights(jnp.asarray(score, float))[..., 0] > 0, 1.0, 0.0)
@@ -144,8 +144,9 @@ class Clipped:
         return self.function(jnp.clip(scores, self.low, self.high))
 
 
-def _log(weight: Array) -> Array:
-    """With a derivative that is 0, not NaN, where a weight vanishes."""
+def safe_log(weight: Any) -> Array:
+    """The logarithm, with a derivative that is 0, not NaN, where a weight vanishes."""
+    weight = jnp.asarray(weight)
     positive = weight > 0
     return jnp.where(positive, jnp.log(jnp.where(positive, weight, 1.0)), -jnp.inf)
 
@@ -264,7 +265,9 @@ class Normalised:
         """As an attention of this package."""
         bends = kinks(self._phi)
         return Kernel(
-            lambda scores: _log(self._phi(scores)), features=_features(bends), analytic=not bends
+            lambda scores: safe_log(self._phi(scores)),
+            features=_features(bends),
+            analytic=not bends,
         )
 
 

@@ -24,7 +24,7 @@ GRID = tuple(
 )
 
 # As many tokens and a signal that grows with them, so that the needle can be found in any haystack.
-_SIGNAL = 4.0
+SIGNAL = 4.0  # of ν = c log L, twice what the needle needs to be found in a long sequence
 _HAYSTACKS, _DRAWN_HAYSTACKS = (10, 1000, 10**6), (10, 50)
 
 # The same number of tokens on average, at a fixed length and at two very different ones.
@@ -71,7 +71,7 @@ def haystacks(attention: AbstractAttention) -> tuple[Bayes, ...]:
     """Sequences of growing length, up to the limit of the method for this attention."""
     exact = is_exact(FIXED.problem, attention)
     lengths = _HAYSTACKS if exact else _DRAWN_HAYSTACKS
-    return tuple(Bayes("spiked", _SIGNAL * log(length), str(length)) for length in lengths)
+    return tuple(Bayes("spiked", SIGNAL * log(length), str(length)) for length in lengths)
 
 
 def answer(
