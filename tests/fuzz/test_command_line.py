@@ -120,7 +120,7 @@ def _no_work(monkeypatch, tmp_path):
         "webbrowser.open",
     ):
         monkeypatch.setattr(place, lambda *given, **more: [])
-    surface = {"attention": "softmax", "task": "spiked", "bias": "0", "error": 0.0}
+    surface = {"attention": "softmax", "task": "spiked", "bias": "0", "nu": [0.0], "error": 0.0}
     empty = {"surfaces": [surface], "learning": [], "flows": []}
     monkeypatch.setattr("attnrisk.studies.atlas.collect", lambda *given: ({}, []))
     monkeypatch.setattr("attnrisk.studies.atlas.make", lambda answers: empty)
