@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +26,11 @@ TASKS = {
 }
 
 
+@eqx.filter_jit
+def _held(attention, sample, location, response, law):
+    return jax.vmap(partial(hold, attention), (0, 0, None, None))(sample, location, response, law)
+
+
 def _controls(task, attention, points, m_in_law):
     heads = attention.keys
     M = np.linspace(0.6, -0.3, heads * task.features).reshape(1, heads, task.features)
@@ -34,8 +40,7 @@ def _controls(task, attention, points, m_in_law):
     law = ValueLaw(m_in_law, 0.8, float(task.label_variance))
     location = np.tile(seen.location, (len(points.label), 1))
     sample, response = jax.tree.map(lambda leaf: leaf[0], (flat(seen.sample), unknowns.response))
-    over_samples = jax.jit(jax.vmap(partial(hold, as_arrays(attention)), (0, 0, None, None)))
-    held = over_samples(sample, location, response, law)
+    held = _held(*as_arrays((attention, sample, location, response, law)))
     shape = 1, *seen.probability.shape
     held = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(*shape, *leaf.shape[1:]), held)
     return controls(task, unknowns, seen, held)[0]

@@ -109,11 +109,18 @@ def test_differences_respond_as_in_a_fit():
     assert not np.any(is_close(of_runs[2], 0.0))
 
 
-def test_few_data_collapse_and_more_separate():
+TASK, HEADS = ar.FeatureSLR(ar.flipped(9.0), 3), ar.Heads(ar.Softmax(), 2)
+
+
+@pytest.fixture(scope="module")
+def collapsed():
+    """Two heads on flipped needles that few data leave identical."""
+    return ar.erm_asymptotics(TASK, HEADS, 4.0, ar.Ridge(0.4, 1.0), log2_points=4)
+
+
+def test_few_data_collapse_and_more_separate(collapsed):
     """On flipped needles, with errors that one head has; of heads that separate, the copies are a rival."""
-    task, heads = ar.FeatureSLR(ar.flipped(9.0), 3), ar.Heads(ar.Softmax(), 2)
-    collapsed = ar.erm_asymptotics(task, heads, 4.0, ar.Ridge(0.4, 1.0), log2_points=4)
-    one = ar.erm_asymptotics(task, ar.Softmax(), 4.0, ar.Ridge(0.8, 1.0), log2_points=6)
+    one = ar.erm_asymptotics(TASK, ar.Softmax(), 4.0, ar.Ridge(0.8, 1.0), log2_points=6)
     assert collapsed.converged
     assert float(collapsed.separation_growth) < 1.0
     assert ar.head_separation(collapsed.overlaps) < 1e-12
@@ -125,7 +132,7 @@ def test_few_data_collapse_and_more_separate():
     assert collapsed.slope[0] == pytest.approx(2 * one.slope[0])
     mean = collapsed.V.value[:-1, :-1].sum() / 2
     assert mean == pytest.approx(2 * float(one.V_k))
-    apart = ar.erm_asymptotics(task, heads, 12.0, ar.Ridge(0.4, 1.0), log2_points=4)
+    apart = ar.erm_asymptotics(TASK, HEADS, 12.0, ar.Ridge(0.4, 1.0), log2_points=4)
     assert ar.head_separation(apart.overlaps) > 1.0
     (copies,) = (each for each in apart.rivals if each.separation_growth is not None)
     assert copies.result is ar.Result.SADDLE
@@ -133,10 +140,21 @@ def test_few_data_collapse_and_more_separate():
     assert apart.separation_growth is None
 
 
-def test_fixed_points_near_stable_copies_are_left_out():
-    task, heads = ar.FeatureSLR(ar.flipped(9.0), 3), ar.Heads(ar.Softmax(), 2)
-    copies = ar.erm_asymptotics(task, heads, 4.0, ar.Ridge(0.4, 1.0), log2_points=4)
-    copies = replace(copies, rivals=())
+def test_collapsed_heads_in_theory_and_in_an_experiment(collapsed):
+    """Few points and one small dataset: both have copies, and about the same training error."""
+    data = ar.sample(TASK, jax.random.key(0), 600, 150)
+    fit = ar.fit_erm(data, HEADS, ar.Ridge(0.4, 1.0), jax.random.key(100))
+    assert fit.converged
+    assert collapsed.start == "identical heads"
+    assert ar.head_separation(fit.overlaps) < 0.3
+    assert fit.train_error == pytest.approx(float(collapsed.train_error), abs=0.08)
+    flat = ar.record(collapsed)
+    assert flat["converged"]
+    assert np.isfinite(flat["test_risk"])
+
+
+def test_fixed_points_near_stable_copies_are_left_out(collapsed):
+    copies = replace(collapsed, rivals=())
     lower = ar.Estimate(float(copies.objective) - 1e-3, 1e-4, copies.objective.kind)
     blurred = replace(copies, objective=lower, separation_growth=None)
     far = replace(blurred, M=replace(copies.M, value=copies.M.value + 1.0))
@@ -165,8 +183,8 @@ def test_growth_is_the_largest_real_eigenvalue(map_of, spread, growth):
 
 def test_unequal_heads_start_from_copies_too():
     """Copies are solved apart for averaged heads only."""
-    task, ridge = ar.FeatureSLR(ar.flipped(9.0), 3), ar.Ridge(0.5, 1.0)
+    ridge = ar.Ridge(0.5, 1.0)
     for weights, names in (([0.5, 0.5], []), ([0.7, 0.3], ["copies"])):
-        problem = Problem.of(task, ar.Heads(ar.Softmax(), 2, weights=weights), 3, 0)
+        problem = Problem.of(TASK, ar.Heads(ar.Softmax(), 2, weights=weights), 3, 0)
         found = [start.name for start in problem.starts(ridge)]
         assert found == ["no information", "teacher", *names]

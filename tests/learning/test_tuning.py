@@ -37,7 +37,7 @@ def test_a_risk_above_that_of_no_prediction_is_not_tuned(monkeypatch):
 def test_weights_that_vanish_are_not_tuned(monkeypatch):
     """As where a learned bias switches all of them off: then the risk is that of no prediction with any ridges."""
     sigmoid, ridge = ar.get_attention("sigmoid", "free"), ar.Ridge(9.0, 9.0)
-    found = ar.erm_asymptotics(TASK, sigmoid, 0.5, ridge, log2_points=5)
+    found = ar.erm_asymptotics(TASK, sigmoid, 0.5, ridge, log2_points=3)
     found, dead = (
         replace(found, test_risk=ar.Estimate(risk, 1e-10), result=ar.Result.CONVERGED, rivals=())
         for risk in (0.95, 1.0 - 1e-8)
@@ -45,7 +45,7 @@ def test_weights_that_vanish_are_not_tuned(monkeypatch):
     monkeypatch.setattr(tuning.Descent, "run", lambda self, logs: np.log([9.0, 9.0]))
     for answer in (found, dead):
         monkeypatch.setattr(tuning, "solve_erm", lambda *_, answer=answer: answer)
-        tuned = ar.tuned_erm_asymptotics(TASK, sigmoid, 0.5, log2_points=5)
+        tuned = ar.tuned_erm_asymptotics(TASK, sigmoid, 0.5, log2_points=3)
         assert tuned.converged == (answer is found)
 
 
@@ -100,7 +100,7 @@ def test_tuning_starts_from_the_fixed_point_of_a_result(monkeypatch):
     """Then no other is located on the way; the end is the same."""
     given = ar.Softmax(), 4.0, 0, 6
     alone = ar.tuned_erm_asymptotics(TASK, *given)
-    before = ar.tuned_erm_asymptotics(TASK, ar.Softmax(), 5.0, 0, 6)
+    before = ar.erm_asymptotics(TASK, ar.Softmax(), 5.0, alone.ridge, 0, 6)
     monkeypatch.delattr(tuning.Descent, "_first_start")
     found = ar.tuned_erm_asymptotics(TASK, *given, start=before)
     assert found.converged
