@@ -23,7 +23,7 @@ import numpy as np
 
 import attnrisk as ar
 from attnrisk.attention import AbstractAttention
-from attnrisk.learning.erm import risks_at
+from attnrisk.learning.problem import risks_at
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.plan import light_plan
 from attnrisk.tasks import AbstractTask

@@ -5,10 +5,10 @@ import time
 import numpy as np
 
 import attnrisk as ar
-from attnrisk.learning.equations import map_step
-from attnrisk.learning.erm import RANDOMISATIONS, Problem
+from attnrisk.learning.equations import RANDOMISATIONS, map_step
+from attnrisk.learning.problem import Problem
 from attnrisk.learning.samples import Points
-from attnrisk.learning.tuning import Descent, first_ridge
+from attnrisk.learning.tuning import Descent, ridge_range
 from benchmarks.population import Row
 
 TASK, ATTENTION, ALPHA, RIDGE = ar.SpikedSLR(2.0, 3), ar.Softmax(), 4.0, ar.Ridge(1.0, 1.0)
@@ -113,8 +113,8 @@ def tuning_evaluations() -> int:
     """Fixed points that SciPy's L-BFGS-B asks for, over all settings."""
     total = 0
     for task, attention, alpha in TUNED:
-        descent = Descent(Problem.of(task, attention, 7, 0), alpha)
-        first = first_ridge(task, attention)
+        first, *bounds = ridge_range(task, attention)
+        descent = Descent(Problem.of(task, attention, 7, 0), alpha, *bounds)
         descent.run(np.log([first.k, first.v]))
         total += descent.evaluations
     return total

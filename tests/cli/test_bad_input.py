@@ -39,6 +39,8 @@ BAD = [
     ("report --out .", "--out = '.'", "a file"),
     ("report --out /dev/full", "--out = '/dev/full'", "a file"),
     ("report --out /proc/no/page.html", "--out = '/proc/no/page.html'", "can be written"),
+    ("report --out build/explore.html", "--out = ", "of another name"),
+    ("simulate --alpha 1 --dim 100000000 --stream", "3e+16 numbers", "at most 1e+13"),
     ("figure 2 --out /proc/no", "--out = '/proc/no'", "can be written"),
     ("judge linear --out /proc/no", "--out = '/proc/no'", "can be written"),
     ("bayes --nu " + "9" * 400, "--nu = (beyond 1e308)", "≤ 1e+12"),

@@ -1,7 +1,6 @@
 """`--task features`, `--heads` and `--attention bayes-softmax`."""
 
 import json
-from functools import partial
 from importlib import import_module
 
 import jax
@@ -11,6 +10,7 @@ import pytest
 import attnrisk as ar
 from attnrisk import learning
 from attnrisk.population.minimum import Minimum
+from attnrisk.studies import head_questions
 
 FLIPPED = ("--task", "features", "--features", "flipped:4")
 
@@ -126,22 +126,45 @@ def test_one_head_on_features_has_matrices(run):
 
 @pytest.mark.optimised
 def test_learned_heads_are_the_library(run, monkeypatch):
-    """With the matrices of the overlaps, and no Bayes optimum; from few points."""
-    few = partial(learning.erm_asymptotics, log2_points=3)
-    monkeypatch.setattr(learning, "erm_asymptotics", few)
+    """With the matrices of the overlaps, and no Bayes optimum; from few points, and solved once."""
+    task, heads, ridge = ar.FeatureSLR(ar.flipped(4.0), 2), ar.get_heads("softmax", 2), (0.2, 1.0)
+    found = learning.erm_asymptotics(task, heads, 8.0, ar.Ridge(*ridge), log2_points=3)
+    asked = []
+
+    def solved(*given):
+        asked.append(given)
+        return found
+
+    monkeypatch.setattr(learning, "erm_asymptotics", solved)
+    monkeypatch.setattr(head_questions, "erm_asymptotics", solved)
     words = (*FLIPPED, "--heads", "2", "--length", "2", "--alpha", "8", "--ridge-k", "0.2")
     fields = _answer(run("erm", *words, "--json"))
-    task, heads = ar.FeatureSLR(ar.flipped(4.0), 2), ar.get_heads("softmax", 2)
-    found = few(task, heads, 8.0, ar.Ridge(0.2, 1.0))
     assert fields["test_risk"] == pytest.approx(float(found.test_risk), abs=1e-12)
     np.testing.assert_allclose(fields["overlaps"]["M"], found.overlaps.M, atol=1e-12)
     assert (fields["heads"], fields["optimal_risk"]) == (2, None)
     assert "2 heads of softmax" in run("erm", *words).out
+    record = head_questions.HeadsERM("flipped:4", "2", "softmax", 2, 8.0, *ridge).answer()
+    assert record["test_risk"] == float(found.test_risk)
+    assert record["test_risk_error"] == float(found.test_risk.error)
+    assert np.shape(record["M"]) == (3, 2)
+    for its_task, its_heads, alpha, its_ridge, *_ in asked:
+        assert (str(its_task), str(its_heads), alpha) == (str(task), str(heads), 8.0)
+        assert (float(its_ridge.k), float(its_ridge.v)) == ridge
 
 
 @pytest.mark.optimised
-def test_compared_heads_are_those_of_population(run):
-    """The numbers of a law are in units of ν."""
+def test_compared_heads_are_those_of_population(run, monkeypatch):
+    """The numbers of a law are in units of ν; searched once."""
+    known, search = {}, ar.population_minimum
+
+    def least(task, attention):
+        at = str(task), str(attention)
+        if at not in known:
+            known[at] = search(task, attention)
+        return known[at]
+
+    for module in ("attnrisk.studies.judge.compare", "attnrisk.population"):
+        monkeypatch.setattr(import_module(module), "population_minimum", least)
     words = ("--task", "features", "--heads", "2", "--length", "2", "--json")
     (row,) = _answer(run("compare", "softmax", "--features", "flipped:0.5", "--nu", "8", *words))[
         "rows"
@@ -151,6 +174,7 @@ def test_compared_heads_are_those_of_population(run):
         assert row[name] == alone[name], name
     assert (row["bayes_risk"], row["converged"]) == (alone["bayes_risk"], alone["converged"])
     assert (row["nu"], row["length"], row["heads"]) == (8.0, 2, 2)
+    assert len(known) == 1
 
 
 def test_heads_are_compared_as_they_are_and_with_free_biases(monkeypatch):

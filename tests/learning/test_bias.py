@@ -9,7 +9,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk._results import Result
-from attnrisk.learning.erm import Problem
+from attnrisk.learning.problem import Problem
 from attnrisk.simulation.erm import objective
 from tests.agreement import distance
 

@@ -12,7 +12,7 @@ import attnrisk as ar
 from attnrisk.learning import equations
 from attnrisk.learning.controls import Moments, ValueLaw, hold
 from attnrisk.learning.equations import controls, flat, map_step
-from attnrisk.learning.erm import Problem
+from attnrisk.learning.problem import Problem
 from attnrisk.learning.samples import cavity_samples, draw, locate
 from attnrisk.learning.unknowns import Order, Unknowns
 from attnrisk.numerics.arrays import as_arrays

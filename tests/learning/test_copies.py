@@ -9,8 +9,8 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.learning.copies import merge_fixed_points
-from attnrisk.learning.erm import Problem
 from attnrisk.learning.newton import run_newton
+from attnrisk.learning.problem import Problem
 from attnrisk.learning.separation import Separation, separation
 
 ALIKE = {

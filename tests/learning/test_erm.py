@@ -9,8 +9,8 @@ import pytest
 
 import attnrisk as ar
 from attnrisk._results import ErrorKind, Result, record
+from attnrisk.learning.energy import Fitted
 from attnrisk.learning.equations import hats, terms
-from attnrisk.learning.proximal import Fitted
 from attnrisk.learning.samples import cavity_samples, draw, locate
 from attnrisk.learning.unknowns import Order, Unknowns, pack, updated
 from attnrisk.numerics.arrays import as_arrays

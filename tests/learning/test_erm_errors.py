@@ -5,8 +5,8 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.learning import erm
-from attnrisk.learning.erm import Problem
 from attnrisk.learning.newton import distinct, run_newton
+from attnrisk.learning.problem import Problem
 
 pytestmark = pytest.mark.optimised
 

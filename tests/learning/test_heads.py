@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.erm import Problem
 from attnrisk.learning.newton import run_newton
+from attnrisk.learning.problem import Problem
 from attnrisk.learning.unknowns import Layout, Order, Unknowns, pack
 from attnrisk.population.overlaps import overlaps_of
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning import erm, proximal, stability
-from attnrisk.learning.proximal import Minimum, Sample, energy
+from attnrisk.learning import moves, problem, proximal, stability
+from attnrisk.learning.energy import Sample, energy
+from attnrisk.learning.proximal import Minimum
 from attnrisk.learning.unknowns import Response
 from attnrisk.numerics.linalg import LowRank
 
@@ -90,9 +91,9 @@ def test_few_starts_find_what_all_do(name, rng):
     @jax.jit
     def lowest(samples):
         found = [jax.vmap(lambda it: energy(attention, it.keys, it, RESPONSE))(samples)]
-        for moves in (proximal._best_moves, proximal._moves):
+        for find in (moves.best_moves, moves.all_moves):
             starts = jnp.concatenate(
-                [samples.keys[None], samples.keys + moves(attention, samples, RESPONSE)]
+                [samples.keys[None], samples.keys + find(attention, samples, RESPONSE)]
             )
             ends = jax.lax.map(
                 lambda at: proximal._descend_roughly(attention, at, samples, RESPONSE), starts
@@ -129,7 +130,7 @@ def test_erf_of_forty_tokens_is_known_from_few_points():
 
 
 def test_errors_as_large_as_the_values_are_no_answer(monkeypatch):
-    monkeypatch.setattr(erm, "_LARGEST_ERROR", 1e-4)
+    monkeypatch.setattr(problem, "_LARGEST_ERROR", 1e-4)
     found = ar.erm_asymptotics(
         ar.SpikedSLR(2.0, 3), ar.Softmax(), 4.0, ar.Ridge(1.0, 1.0), log2_points=5
     )

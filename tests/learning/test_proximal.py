@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.proximal import Sample, energy, fit, minimise, respond
+from attnrisk.learning.energy import Sample, energy, fit
+from attnrisk.learning.proximal import minimise, respond
 from attnrisk.learning.unknowns import Response
 from attnrisk.numerics.linalg import solve
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning.erm import Problem
 from attnrisk.learning.newton import run_newton
+from attnrisk.learning.problem import Problem
 from attnrisk.tasks import AbstractPlanted, AbstractSelected, LengthLaw, fixed
 from tests.agreement import distance
 

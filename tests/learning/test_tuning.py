@@ -59,7 +59,9 @@ def test_tuning_leaves_ridges_that_overfit(monkeypatch):
 
     monkeypatch.setattr(tuning.Descent, "__call__", risk)
     problem = SimpleNamespace(task=SimpleNamespace(label_variance=1.0))
-    best = tuning.Descent(problem, 1.0, np.full(2, np.log(1e3))).run(np.log([0.02, 0.02]))
+    best = tuning.Descent(problem, 1.0, *np.log([[1e-3, 1e-3], [1e3, 1e3]])).run(
+        np.log([0.02, 0.02])
+    )
     np.testing.assert_allclose(best, 0.0, atol=1e-3)
 
 
@@ -71,7 +73,9 @@ def test_ridges_stay_in_their_range(monkeypatch):
 
     monkeypatch.setattr(tuning.Descent, "__call__", risk)
     problem = SimpleNamespace(task=SimpleNamespace(label_variance=1.0))
-    best = tuning.Descent(problem, 1.0, np.full(2, np.log(1e3))).run(np.log([1e-5, 1e5]))
+    best = tuning.Descent(problem, 1.0, *np.log([[1e-3, 1e-3], [1e3, 1e3]])).run(
+        np.log([1e-5, 1e5])
+    )
     np.testing.assert_allclose(best, np.log(1e-3))
 
 
@@ -92,7 +96,9 @@ def test_tuning_leaves_a_key_of_length_zero(monkeypatch):
 
     monkeypatch.setattr(tuning.Descent, "__call__", risk)
     problem = SimpleNamespace(task=SimpleNamespace(label_variance=1.0))
-    best = tuning.Descent(problem, 1.0, np.full(2, np.log(1e3))).run(np.log([2.0, 15.0]))
+    best = tuning.Descent(problem, 1.0, *np.log([[1e-3, 1e-3], [1e3, 1e3]])).run(
+        np.log([2.0, 15.0])
+    )
     np.testing.assert_allclose(best, least, atol=1e-2)
 
 
@@ -143,3 +149,15 @@ def test_ridges_of_attentions_with_a_large_sum_of_weights_may_be_as_much_larger(
     task = ar.SpikedSLR(nu=1.0, length=50)
     ar.tuned_erm_asymptotics(task, ar.Linear(), 1.0, log2_points=3)
     np.testing.assert_allclose(bounds, [[1e3, 1e3 * 50**2]])
+
+
+def test_a_factor_on_the_scores_moves_the_range_of_the_ridge_on_k():
+    """Softmax of χ/8 is softmax with longer keys: without it, tuning would end at the smallest ridge."""
+    scale = tuning.ridge_scale
+    assert scale(TASK, ar.Kernel(lambda score: score / 8)) == pytest.approx((1 / 64, 1.0))
+    assert scale(TASK, ar.Heads(ar.Kernel(lambda score: 5 * score), 2)) == pytest.approx(
+        (25.0, 1.0)
+    )
+    assert scale(TASK, ar.Elementwise(lambda score: 1 + score / 8)) == pytest.approx((1 / 64, 9.0))
+    for name in ("softmax", "softplus", "erf", "sigmoid", "relu", "elementwise-relu", "taylor-2"):
+        assert scale(TASK, ar.get_attention(name))[0] == 1.0

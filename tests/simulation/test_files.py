@@ -1,6 +1,7 @@
 """Datasets as files: what is written is read again, and nothing else is."""
 
 import io
+import os
 import pickle
 import shutil
 import zipfile
@@ -215,11 +216,25 @@ def test_a_compressed_file_is_read(saved):
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
-    for path in (tmp_path / "no.npz", tmp_path, "a\0b"):
+    for path in (tmp_path / "no.npz", "a\0b"):
         with pytest.raises(ValueError, match=r"^path = .* a file that can be read"):
+            ar.load_dataset(path)
+    for path in (tmp_path, "/dev/zero"):
+        with pytest.raises(ValueError, match=r"^path = .* a regular file"):
             ar.load_dataset(path)
     with pytest.raises(ValueError, match=r"^path = 3 .* the path of a file"):
         ar.load_dataset(3)
+
+
+def test_what_is_no_regular_file_is_never_replaced(tmp_path):
+    """As root a device would become a file."""
+    data, pipe = ar.sample(TASKS["spiked"], jax.random.key(0), 10, 5), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, "a\0b", 3):
+        with pytest.raises(ValueError, match=r"^path = "):
+            data.save(path)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
 
 
 class Nameless(AbstractSelected):

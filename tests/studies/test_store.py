@@ -105,6 +105,8 @@ def test_what_is_no_regular_file_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match=r"store = .* a file"):
         Store(pipe)
     assert list(tmp_path.iterdir()) == [pipe]
+    with pytest.raises(ValueError, match=r"store = .* in a folder that can be written"):
+        Store(pipe / "a.sqlite")
 
 
 @pytest.mark.parametrize("content", [b"question = 1\n", b"SQLite format 3\0" + bytes(4000)])
@@ -153,7 +155,7 @@ def test_a_truncated_store_is_left_as_it_is(path):
         assert len(store.find(map(str, range(500)))) == 500
 
 
-@pytest.mark.parametrize("text", ["{", "", "[1]", "3", "null"])
+@pytest.mark.parametrize("text", ["{", "", "[1]", "3", "null", "[" * 100_000])
 @pytest.mark.parametrize("column", ["inputs", "outputs", "versions"])
 def test_a_damaged_row_is_one_line(path, column, text):
     with Store(path) as store:
@@ -165,6 +167,14 @@ def test_a_damaged_row_is_one_line(path, column, text):
         with pytest.raises(StoreError, match="damaged"):
             list(store.of_question("bayes", "n"))
         assert set(store.find("b")) == {"b"}
+
+
+def test_a_table_with_other_columns_is_damage(path):
+    Store(path).close()
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("ALTER TABLE answers DROP COLUMN host")
+    with pytest.raises(StoreError, match=r"damaged.*other columns"):
+        Store(path)
 
 
 def test_a_full_disk_loses_nothing(path):

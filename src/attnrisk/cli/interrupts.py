@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from .render import INTERRUPTED
 
 RESUMED = "Interrupted: run the same command again to go on"
-_GRACE = 4.0  # seconds for a command to end by itself
+_GRACE = 3.0  # seconds for a command to end by itself
 _CURSOR = "\r\x1b[K\x1b[?25h"  # clear the line of a progress bar and show the cursor that it hid
 _ended = threading.Event()  # set when no command runs
 _said = ["Interrupted"]  # what is printed last; the innermost context decides

@@ -14,6 +14,7 @@ import typer
 
 from .. import _check
 from .._check import Refusal, one_of, real, refuse
+from .._files import writable_file, writable_folder
 
 if TYPE_CHECKING:
     from ..attention import AbstractAttention
@@ -310,40 +311,6 @@ def out(help: str, default: str | None, folder: bool = False) -> Options:
     """A file or folder to write, checked before the computation."""
     read = writable_folder if folder else writable_file
     return option("out", help, default, "FOLDER" if folder else "FILE", read)
-
-
-def writable_file(given: str) -> Path:
-    """The path of a new or regular file in a writable folder."""
-    path = Path(given)
-    try:
-        taken = path.exists() and not path.is_file()
-    except OSError as error:
-        raise refuse(
-            "out", repr(given), f"a place that can be written ({error.strerror})"
-        ) from None
-    if taken or given.endswith("/"):
-        raise refuse("out", repr(given), "a file, or a name that is free")
-    writable_folder(given, "out", path.parent)
-    return path
-
-
-def writable_folder(given: str, name: str = "out", folder: Path | None = None) -> Path:
-    """The path of a writable folder, created if missing; `name` is that of the option."""
-    from tempfile import TemporaryFile
-
-    path = folder or Path(given)
-    if not given:
-        raise refuse(name, repr(given), "a folder" if folder is None else "a file")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        TemporaryFile(dir=path).close()
-    except (FileExistsError, NotADirectoryError):
-        allowed = "a folder, or a name that is free" if folder is None else "in a folder"
-        raise refuse(name, repr(given), allowed) from None
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        why = error.strerror if isinstance(error, OSError) else error
-        raise refuse(name, repr(given), f"a place that can be written ({why})") from None
-    return path
 
 
 _NAME = option("attention", "A name listed by `attnrisk attentions`.", "softmax", "NAME")

@@ -74,10 +74,15 @@ def report(args: Any) -> render.Shown:
     from ..studies.execute import session
     from ..studies.report import write_report
 
-    begun = time.perf_counter()
+    begun, page = time.perf_counter(), args.out.with_name("explore.html")
+    if args.out.name == page.name:
+        raise refuse(
+            "out", repr(str(args.out)), f"of another name: {page.name} is written beside it"
+        )
+    options.writable_file(str(page))
     where = args.store, args.progress, args.scheduler, _PROCESSES
     with immediate(RESUMED), session(*where) as ask:
-        with replacement(args.out.with_name("explore.html")) as part:
+        with replacement(page, "out") as part:
             part.write_text(make_page(), encoding="utf-8")
         write_report(args.out, not args.full, ask)
     file = str(args.out)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..attention import AbstractAttention
-from .proximal import Fitted, Sample
+from .energy import Fitted, Sample
 from .unknowns import Response
 
 _REGULAR = 1e-8  # added to the correlations of controls, which may be copies of each other

@@ -31,7 +31,8 @@ from ..numerics.arrays import as_arrays
 from ..tasks import AbstractTask
 from .asymptotics import Ridge
 from .controls import Held, Moments, ValueLaw, hold
-from .proximal import Fitted, Minimum, Sample, minimise, respond
+from .energy import Fitted, Sample
+from .proximal import Minimum, minimise, respond
 from .samples import CavitySamples, Points, cavity_samples, locate
 from .unknowns import Layout, Order, Response, Unknowns, pack, updated
 

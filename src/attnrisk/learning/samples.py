@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from ..numerics.qmc import sobol
 from ..tasks import AbstractTask
-from .proximal import Sample
+from .energy import Sample
 from .unknowns import Unknowns, lower_factor
 
 _PROBE = 1e-4  # step of the differences in the correlation

@@ -22,8 +22,8 @@ from scipy.optimize import brentq
 
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
+from .energy import Sample, residual
 from .equations import Averages, Displacements, flat, in_groups, minima_of
-from .proximal import Sample, residual
 from .samples import cavity_samples, locate
 from .unknowns import Response, Unknowns
 

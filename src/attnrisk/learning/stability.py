@@ -16,8 +16,9 @@ from jaxtyping import Array, Float
 
 from ..attention import AbstractAttention
 from ..numerics.linalg import LowRank
+from .energy import Sample
 from .equations import Averages, Displacements, flat, in_groups, minima_of
-from .proximal import Minimum, Sample
+from .proximal import Minimum
 from .samples import cavity_samples, locate
 from .unknowns import Response, Unknowns, block_diagonal
 

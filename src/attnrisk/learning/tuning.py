@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -12,12 +13,17 @@ from .._results import Result
 from ..attention import AbstractAttention
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
-from .erm import LOG2_POINTS, Problem, solve_erm
+from .erm import LOG2_POINTS, solve_erm
 from .newton import MOST_NEAR, MOST_STEPS, Start, distinct, run_newton
+from .problem import Problem
 from .scope import check_alpha, learner, learns_bias
 from .unknowns import Order, Unknowns, pack
 
-_SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)
+_SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)  # relative to those of `ridge_scale`
+_USUAL, _LARGEST_FACTOR = (
+    4.0,
+    1e3,
+)  # a factor on the scores up to which it is taken for one, and at most
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
 _STEEP = 5e-3  # a slope beyond the noise with which the ridges may not be the best
 # Where samples jump between minima the derivative is rough: risks this far downhill decide, so often at most.
@@ -73,10 +79,11 @@ def tuned_erm_asymptotics(
 ) -> ERMAsymptotics:
     """Empirical risk minimisation with the ridge penalties of lowest test risk, between 10^-3 and 10^3.
 
-    Where equal weights have a sum `s > 1`, as those of linear attention, the largest penalty on `v` is `10^3 s²`.
-    Follows the derivative of the test risk with respect to the penalties. Each fixed point starts from the previous
-    one, on a subset of the points. At the end other fixed points are searched from all initialisations, on few points
-    first, and the one of lowest objective is computed on all points.
+    Where equal weights have a sum `s > 1`, as those of linear attention, the largest penalty on `v` is `10^3 s²`. Where
+    scores are multiplied by a factor `c` far from one, as in softmax of `χ/8`, the range of the penalty on `k` is
+    multiplied by `c²`. Follows the derivative of the test risk with respect to the penalties. Each fixed point starts
+    from the previous one, on a subset of the points. At the end other fixed points are searched from all
+    initialisations, on few points first, and the one of lowest objective is computed on all points.
 
     Args:
         task: As in `erm_asymptotics`.
@@ -100,9 +107,8 @@ def tuned_erm_asymptotics(
     problem = Problem.of(task, attention, log2_points, seed)
     part = problem.first_points(log2_points - _LOG2_FEW)
     part = part.on_part(max(_PART, 2 ** max(_LOG2_FEW - log2_points, 0)))
-    first = first_ridge(task, attention)
-    largest = _LARGEST + np.log([1.0, float(first.v)])
-    descent = Descent(part, alpha, largest)
+    first, smallest, largest = ridge_range(task, attention)
+    descent = Descent(part, alpha, smallest, largest)
     if isinstance(start, ERMAsymptotics):
         start = KnownFixedPoint.of(start)
     if isinstance(start, KnownFixedPoint):
@@ -132,12 +138,12 @@ def tuned_erm_asymptotics(
     while answer.converged:
         error = float(answer.test_risk.error)
         slope = answer.slope * np.exp(best)
-        outward = (slope > 0) & (best <= _SMALLEST) | (slope < 0) & (best >= largest)
+        outward = (slope > 0) & (best <= smallest) | (slope < 0) & (best >= largest)
         slope = np.where(outward, 0.0, slope)
         if np.all(np.abs(slope) <= _STEEP + 3.0 * error):
             break
         ahead = best - _DOWNHILL * slope / np.max(np.abs(slope))
-        ahead = np.clip(ahead, _SMALLEST, largest)
+        ahead = np.clip(ahead, smallest, largest)
         try:
             other, probes = answer_at(ahead), probes + 1
         except Refusal:  # no fixed point there
@@ -159,13 +165,29 @@ def tuned_erm_asymptotics(
     return answer
 
 
-def first_ridge(task: AbstractTask, attention: AbstractAttention) -> Ridge:
-    """Initial ridge penalties; if weights sum to much more than one, `v` is smaller by that factor."""
-    if learns_bias(attention):  # it levels them
-        return Ridge(1.0, 1.0)
+def ridge_range(
+    task: AbstractTask, attention: AbstractAttention
+) -> tuple[Ridge, Float[np.ndarray, "2"], Float[np.ndarray, "2"]]:
+    """The first ridges of a descent, and the logarithms of the smallest and the largest."""
+    of_scores, of_values = ridge_scale(task, attention)
+    scale = np.log([of_scores, of_values])
+    return Ridge(of_scores, of_values), _SMALLEST + scale * [1.0, 0.0], _LARGEST + scale
+
+
+def ridge_scale(task: AbstractTask, attention: AbstractAttention) -> tuple[float, float]:
+    """Factors on the penalties on `k` and `v`: the square of a factor on the scores, and of a sum of weights above one.
+
+    Both are found at equal scores; a bias that is learned levels the sum.
+    """
     equal = jnp.zeros((attention.keys, round(task.length.mean())))
-    total = max(float(jnp.sum(attention.attend(equal))), 1.0)
-    return Ridge(1.0, total**2)
+    weights, slopes = jax.jvp(attention.attend, (equal,), (equal.at[:, 0].set(1.0),))
+    share = 1.0 - 1.0 / weights.size if attention.compares_tokens else 1.0  # of softmax
+    slope, weight = float(slopes[0]), share * float(weights[0])
+    factor = slope / weight if slope > 0 and weight > 0 else 1.0
+    if not _USUAL < max(factor, 1.0 / factor) < _LARGEST_FACTOR:
+        factor = 1.0
+    total = 1.0 if learns_bias(attention) else max(float(jnp.sum(weights)), 1.0)
+    return factor**2, total**2
 
 
 def ridge_increase(lower: ERMAsymptotics, other: ERMAsymptotics) -> Float[np.ndarray, "2"]:
@@ -188,8 +210,15 @@ def ridge_increase(lower: ERMAsymptotics, other: ERMAsymptotics) -> Float[np.nda
 class Descent:
     """The test risk as a function of the logarithms of the ridges; each fixed point starts from the one before."""
 
-    def __init__(self, problem: Problem, alpha: float, largest: Float[np.ndarray, "2"]):
-        self.problem, self.alpha, self.largest = problem, alpha, largest
+    def __init__(
+        self,
+        problem: Problem,
+        alpha: float,
+        smallest: Float[np.ndarray, "2"],
+        largest: Float[np.ndarray, "2"],
+    ):
+        self.problem, self.alpha = problem, alpha
+        self.smallest, self.largest = smallest, largest
         self.last: Start | None = None
         self.evaluations, self.error = 0, 0.0
 
@@ -221,7 +250,7 @@ class Descent:
         """
         from scipy.optimize import minimize  # a tenth of a second of import that only tuning pays
 
-        logs = np.clip(logs, _SMALLEST, self.largest)
+        logs = np.clip(logs, self.smallest, self.largest)
         nothing = float(self.problem.task.label_variance)
         for _ in range(_MOST_RESTARTS):
             if (here := self(logs))[0] <= nothing:
@@ -232,14 +261,14 @@ class Descent:
         for learned, *weaker in _WEAKER:
             if here[0] < learned * nothing:
                 break
-            others = np.maximum(logs - np.log(weaker), _SMALLEST)
+            others = np.maximum(logs - np.log(weaker), self.smallest)
             last, error, self.last = self.last, self.error, None
             there = self(others)
             if there[0] < here[0]:
                 here, logs = there, others
             else:
                 self.last, self.error = last, error
-        bounds = [(_SMALLEST, each) for each in self.largest]
+        bounds = list(zip(self.smallest, self.largest, strict=True))
         # L-BFGS-B begins with a step of the length of the gradient, which is far too short here.
         scale = _FIRST_STEP / max(float(np.linalg.norm(here[1])), _FLAT)
         gain = max(_FLAT**2, min(_GAIN * self.error, _MOST_GAIN))

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import LARGEST, refuse
+from .._check import LARGEST, refuse, shown
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.minimise import Bracket, bracket, map_batch
@@ -110,9 +110,9 @@ def population_minima(
         ['0.7627', '0.6207']
     """
     if not isinstance(tasks, Sequence):
-        raise refuse("tasks", repr(tasks), "a list of tasks")
+        raise refuse("tasks", shown(tasks), "a list of tasks")
     if not isinstance(attention, AbstractAttention):
-        raise refuse("attention", repr(attention), "an attention, such as Softmax()")
+        raise refuse("attention", shown(attention), "an attention, such as Softmax()")
     if attention.family == "heads":
         attention = attention.as_one_head()
     for task in tasks:

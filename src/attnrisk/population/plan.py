@@ -107,9 +107,9 @@ def check_problem(
     if not jax.config.read("jax_enable_x64"):
         raise refuse_single_precision()
     if not isinstance(task, AbstractTask):
-        raise refuse("task", repr(task), "a task, such as SpikedSLR(nu=5.0, length=10)")
+        raise refuse("task", shown(task), "a task, such as SpikedSLR(nu=5.0, length=10)")
     if not isinstance(attention, AbstractAttention):
-        raise refuse("attention", repr(attention), "an attention, such as Softmax()")
+        raise refuse("attention", shown(attention), "an attention, such as Softmax()")
     if one_head and attention.keys != 1:
         raise refuse("attention", f"(with {attention.keys} keys)", "one of a single key vector")
     if one_head and task.features != 1:

@@ -112,6 +112,8 @@ def load_dataset(path: str | Path) -> Dataset:
     """
     path = Path(of_type("path", path, str | os.PathLike, "the path of a file"))
     try:
+        if path.exists() and not path.is_file():  # a device may be endless
+            raise refuse("path", repr(str(path)), "a regular file")
         opened = path.open("rb")
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         why = error.strerror if isinstance(error, OSError) else error

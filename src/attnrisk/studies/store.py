@@ -154,7 +154,7 @@ class Store:
                 named[name] = json.loads(named[name])
                 if not isinstance(named[name], dict):
                     raise ValueError(f"{name} is no table")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(
                 f"the store {self.path} is damaged: the row {str(named['address'])[:16]} cannot be read ({error}); "
                 "choose another with --store"
@@ -192,6 +192,9 @@ class Store:
             raise sqlite3.DatabaseError(sound)
         if not tables:
             self._create()
+        columns = [name for _, name, *_ in self._file.execute("PRAGMA table_info(answers)")]
+        if columns != list(_COLUMNS):
+            raise sqlite3.DatabaseError("its table has other columns")
 
     def _one(self, query: str) -> Any:
         return self._file.execute(query).fetchone()[0]
@@ -223,7 +226,11 @@ class Store:
 
 def _open(path: Path) -> sqlite3.Connection:
     """For reading and writing where the file allows it, else for reading."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        allowed = f"in a folder that can be written ({error.strerror})"
+        raise refuse("store", repr(str(path)), allowed) from None
     if path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         alone = not path.with_name(path.name + "-wal").exists()  # nobody writes: no lock is needed
         where = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"

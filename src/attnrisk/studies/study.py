@@ -245,7 +245,7 @@ def read_study(path: str | Path) -> Study:
     """
     try:
         given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of 5000 digits, and deep brackets
         raise refuse("study", repr(str(path)), f"a TOML file ({error})") from None
     return Study(**given)
 

@@ -47,12 +47,14 @@ class LengthLaw(AbstractValue):
             return
         allowed = f"made of whole numbers from 1 to {LONGEST:g}"
         try:
+            if np.iscomplexobj(lengths) or np.iscomplexobj(probabilities):
+                raise TypeError
             sizes = np.atleast_1d(lengths).astype(float)
             weights = np.atleast_1d(1.0 if probabilities is None else probabilities).astype(float)
         except OverflowError:  # a whole number of hundreds of digits
             raise refuse("length", "[beyond 1e308]", allowed) from None
         except (TypeError, ValueError):
-            raise refuse("length", repr((lengths, probabilities)), allowed) from None
+            raise refuse("length", shown((lengths, probabilities)), allowed) from None
         if sizes.size == 0 or sizes.ndim > 1 or sizes.shape != weights.shape:
             given = f"{sizes.size} lengths, {weights.size} probabilities"
             raise refuse("length", given, "a non-empty list of lengths, each with a probability")

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -144,15 +145,11 @@ def train(
     begun = time.perf_counter()
     keys = jnp.stack([jax.random.key(each.seed) for each in copies])
     for_models, for_data = jax.vmap(jax.random.split, out_axes=1)(keys)
-    models = eqx.filter_jit(eqx.filter_vmap(setting.start))(for_models)
+    models = _start(setting, for_models)
     parameters, skeleton = eqx.partition(models, eqx.is_inexact_array)
     state = _State(parameters, jax.vmap(_OPTIMISER.init)(parameters))
     rates = jnp.asarray([each.learning_rate for each in copies], jnp.float32)
 
-    def advance(state: _State, rate: Array, key: Array, first: Array, count: Array) -> Any:
-        return _advance(setting, skeleton, state, rate, key, first, count)
-
-    run = jax.jit(jax.vmap(advance, in_axes=(0, 0, 0, None, None)))
     file = None if checkpoint is None else Path(checkpoint, _FILE)
     address = _address(setting, copies)
     done, losses, result = 0, np.zeros((len(copies), setting.steps), np.float32), Result.FINISHED
@@ -160,7 +157,8 @@ def train(
         done, losses, state = _load(file, address, losses, state)
     while done < setting.steps:
         count = min(_STRIDE, setting.steps - done)
-        state, new = run(state, rates, for_data, jnp.int32(done), jnp.int32(count))
+        steps = jnp.int32(done), jnp.int32(count)
+        state, new = _advance_all(setting, skeleton, state, rates, for_data, *steps)
         losses[:, done : done + count] = np.asarray(new)[:, :count]
         done += count
         if file is not None:
@@ -194,6 +192,21 @@ def train(
             )
         )
     return trained
+
+
+@eqx.filter_jit
+def _start(setting: Setting, keys: Array) -> Decoder:
+    """The untrained models of all copies."""
+    return eqx.filter_vmap(setting.start)(keys)
+
+
+@eqx.filter_jit
+def _advance_all(
+    setting: Setting, skeleton: Decoder, state: _State, rates: Array, keys: Array, *steps: Array
+) -> tuple[_State, Array]:
+    """`_advance` of all copies."""
+    advance = partial(_advance, setting, skeleton)
+    return jax.vmap(advance, in_axes=(0, 0, 0, None, None))(state, rates, keys, *steps)
 
 
 def _advance(
@@ -245,15 +258,19 @@ def losses_of(model: Decoder, batch: Batch) -> tuple[Array, Array]:
 
 def _measure(setting: Setting, parameters: Any, skeleton: Decoder) -> list[np.ndarray]:
     """Loss and accuracy of each copy on the validation and on the test data, a batch at a time."""
+    held_out = (_parts(setting, split) for split in SPLITS[1:])
+    return [np.asarray(_measure_on(parts, parameters, skeleton)) for parts in held_out]
 
-    def measured(parameters: Any, parts: Batch) -> Array:
+
+@eqx.filter_jit
+def _measure_on(parts: Batch, parameters: Any, skeleton: Decoder) -> Array:
+    def measured(parameters: Any) -> Array:
         model = eqx.combine(parameters, skeleton)
         found = jax.lax.map(lambda part: jnp.stack(losses_of(model, part)), parts)
         shares = jnp.sum(parts.weights, (1, 2))
         return shares @ found / jnp.sum(shares)
 
-    run = jax.jit(jax.vmap(measured, in_axes=(0, None)))
-    return [np.asarray(run(parameters, _parts(setting, split))) for split in SPLITS[1:]]
+    return jax.vmap(measured)(parameters)
 
 
 def _parts(setting: Setting, split: str) -> Batch:
