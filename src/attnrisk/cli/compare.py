@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._check import refuse
+from .._files import writable_file
 from . import options, render, sheets
 from .command import JUDGE, LEARN, command
 from .judge import load_function, rows_fields, user_code
@@ -35,7 +36,7 @@ def _lengths(word: str) -> list[int]:
 
 
 def _picture(word: str) -> Path:
-    path = options.writable_file(word)
+    path = writable_file(word)
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise refuse("out", repr(word), "a file that ends in .svg, .png or .pdf")
     return path

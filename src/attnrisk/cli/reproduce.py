@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._check import Refusal, refuse
-from .._files import replacement
+from .._files import replacement, writable_file
 from . import options, render
 from .command import REPRODUCE, command
 from .interrupts import RESUMED, deferred, immediate
@@ -79,7 +79,7 @@ def report(args: Any) -> render.Shown:
         raise refuse(
             "out", repr(str(args.out)), f"of another name: {page.name} is written beside it"
         )
-    options.writable_file(str(page))
+    writable_file(str(page))
     where = args.store, args.progress, args.scheduler, _PROCESSES
     with immediate(RESUMED), session(*where) as ask:
         with replacement(page, "out") as part:
@@ -124,7 +124,7 @@ def sweep(args: Any) -> render.Shown:
         raise refuse("workers", args.workers, "left out where a scheduler is given: it has its own")
     if not file.is_file():
         raise refuse("file", repr(str(file)), "a file that is there")
-    written = args.out or (export and options.writable_file(f"{file.stem}.{export}"))
+    written = args.out or (export and writable_file(f"{file.stem}.{export}"))
     try:
         study, stopped = studies.read_study(file), False
     except Refusal as error:

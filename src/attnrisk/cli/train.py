@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._check import one_of, refuse
+from .._files import writable_folder
 from . import options, render
 from .command import LEARN, command
 from .interrupts import RESUMED, deferred
@@ -97,7 +98,7 @@ def _read_text(given: str) -> str:
         "Folder for checkpoints; the same command resumes from it.",
         None,
         "FOLDER",
-        lambda given: options.writable_folder(given, "checkpoint"),
+        lambda given: writable_folder(given, "checkpoint"),
     ),
     options.choice("precision", "Floating-point type of the activations.", _PRECISIONS, "float32"),
 )
