@@ -1,6 +1,5 @@
 """Exact engines for heads and features: reference values, Monte Carlo, derivatives and honest errors (section 10)."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -271,26 +270,30 @@ SLOPES = {
 
 
 @pytest.mark.parametrize("name", SLOPES)
-def test_gradients_are_those_of_finite_differences(name):
-    """On vectors, where opposite heads have scores that determine each other."""
+def test_gradients_are_those_of_finite_differences(name, rng):
+    """On vectors, where opposite heads have scores that determine each other; along directions that move all of them.
+
+    The rule is coarse: a part of it that moves with the vectors unnoticed would then matter more.
+    """
     attention, overlaps = SLOPES[name]
     task = ar.FeatureSLR(MIXED, 3)
     M, root = np.asarray(overlaps.M), np.linalg.cholesky(overlaps.residual + 1e-12 * np.eye(3))
     vectors = jnp.asarray(np.concatenate([M, 0.0 * root if "opposite" in name else root], 1))
-    engine = heads_engine(task, attention, HeadRange(2.5, 4.0, -1.0, 1.0), 1.3)
+    engine = heads_engine(task, attention, HeadRange(2.5, 4.0, -1.0, 1.0), 0.6)
     arrays = as_arrays((engine, task, attention))
 
-    @eqx.filter_jit
-    def risk(vectors, arrays):
+    @jax.jit
+    @jax.value_and_grad
+    def expand(vectors, arrays):
         engine, task, attention = arrays
         return engine.risk(task, attention, overlaps_of(vectors, 3))
 
-    slope = np.asarray(jax.jit(jax.grad(risk))(vectors, arrays))
-    for index in [(0, 0), (1, 1), (1, 3), (2, 2), (0, 2)]:
-        step = np.zeros(vectors.shape)
-        step[index] = 1e-4
-        ends = [float(risk(vectors + sign * step, arrays)) for sign in (1, -1)]
-        assert slope[index] == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=2e-7)
+    slope = np.asarray(expand(vectors, arrays)[1])
+    for _ in range(2):
+        direction, step = rng.normal(size=vectors.shape), 2e-5
+        ends = [float(expand(vectors + sign * step * direction, arrays)[0]) for sign in (1, -1)]
+        difference = (ends[0] - ends[1]) / (2 * step)
+        assert np.sum(slope * direction) == pytest.approx(difference, abs=2e-7)
 
 
 def _by_pairs(task, heads, overlaps, fineness):
@@ -299,11 +302,12 @@ def _by_pairs(task, heads, overlaps, fineness):
     return float(compiled_risk(*as_arrays((engine, task, heads, overlaps))))
 
 
-# A bias, the fineness of the reference, and how many overlaps. At kinks rules of 1.8 and 2.4 give the digits of 1.4.
+# A bias, the fineness of the reference (that of `population_risk` is 1.6), and how many overlaps. At kinks rules of 1.8
+# and 2.4 give the digits of 1.4.
 HONEST = {
-    "softmax": (0.0, 2.4, 3),
-    "taylor-2": (0.5, 2.4, 2),
-    "ssmax": (0.0, 2.4, 2),
+    "softmax": (0.0, 1.9, 3),
+    "taylor-2": (0.5, 1.9, 2),
+    "ssmax": (0.0, 1.9, 2),
     "relu": (-0.4, 1.4, 1),
     "relu2": (0.3, 1.4, 1),
 }
