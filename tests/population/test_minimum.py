@@ -82,7 +82,6 @@ def test_the_floor_of_the_family_with_an_argmax_to_find(length):
     assert 0 < soft - hard < 0.01
 
 
-@pytest.mark.optimised
 def test_an_infimum_that_is_not_attained():
     """A kernel that looks like ReLU from afar does better the longer `k` is."""
     task, attention = ar.SpikedSLR(5.0, 3), ar.get_attention("elu+1")
