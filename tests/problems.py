@@ -70,20 +70,32 @@ def attend(attention, scores):
 
 def monte_carlo_risk(task, attention, overlaps, n, rng):
     """Mean and standard error of `(y − σ(χ)·z)²` over sequences drawn token by token."""
+    return mean_loss(attention, draw_sequences(task, overlaps, n, rng))
+
+
+def draw_sequences(task, overlaps, n, rng):
+    """For each length its probability, and scores, values and labels of `n` sequences."""
     overlap = np.array([[overlaps.m_kk, overlaps.m_kv], [overlaps.m_vk, overlaps.m_vv]])
     values, vectors = np.linalg.eigh(np.asarray(overlaps.residual))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    losses, weights = [], []
+    drawn = []
     for length, probability in zip(task.length.lengths, task.length.probabilities, strict=True):
         teacher, location, spread = sample_fields(task, int(length), n, rng)
         own = rng.normal(size=teacher.shape) * spread[..., None]
         student = teacher @ overlap.T + own @ root.T
         label = teacher[np.arange(n), location, 1] + task.noise * rng.normal(size=n)
-        attending = np.asarray(attend(attention, jnp.asarray(student[..., 0])))
-        losses.append((label - (attending * student[..., 1]).sum(1)) ** 2)
-        weights.append(probability)
-    mean = sum(w * loss.mean() for w, loss in zip(weights, losses, strict=True))
-    variance = sum(w**2 * loss.var() / n for w, loss in zip(weights, losses, strict=True))
+        drawn.append((probability, jnp.asarray(student[..., 0]), student[..., 1], label))
+    return drawn
+
+
+def mean_loss(attention, drawn):
+    """Mean and standard error of `(y − σ(χ)·z)²` over sequences that have been drawn."""
+    mean = variance = 0.0
+    for probability, scores, values, label in drawn:
+        attending = np.asarray(attend(attention, scores))
+        loss = (label - (attending * values).sum(1)) ** 2
+        mean += probability * loss.mean()
+        variance += probability**2 * loss.var() / label.size
     return mean, np.sqrt(variance)
 
 

@@ -49,7 +49,7 @@ def test_three_heads_on_two_features(name, rng):
 def test_the_features_matter(rng):
     """The negative control: with the two features exchanged the risk is another."""
     attention = ar.Heads(ar.Softmax(), count=3)
-    vectors = rng.normal(size=(4, 7))
+    vectors = 0.6 * rng.normal(size=(4, 7))
     exchanged = overlaps_of(vectors[:, [1, 0, *range(2, 7)]], teachers=3)
     found = ar.population_risk(TASK, attention, exchanged)
     mean, error = _monte_carlo(TASK, attention, overlaps_of(vectors, teachers=3), 100_000, rng)

@@ -1,6 +1,5 @@
 """Exact engines for heads and features: reference values, Monte Carlo, derivatives and honest errors (section 10)."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +13,6 @@ from attnrisk.population.engines.base import HeadRange, head_range
 from attnrisk.population.overlaps import overlaps_of
 from attnrisk.population.plan import heads_engine
 from attnrisk.population.risk import compiled_risk
-
-pytestmark = pytest.mark.optimised
 
 FLIPPED = ar.flipped(4.0)
 MIXED = ar.ShiftMixture(
@@ -48,12 +45,14 @@ REFERENCE = [
 ]
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(("length", "attention", "keys", "risk"), REFERENCE, ids=str)
 def test_reference_values(length, attention, keys, risk):
     found = _common_factor(ar.FeatureSLR(FLIPPED, length), attention, *keys)
     assert found == pytest.approx(risk, abs=6e-7)
 
 
+@pytest.mark.optimised
 def test_opposite_heads_see_nothing_in_two_tokens():
     """The average of `softmax(χ)` and `softmax(−χ)` over two tokens is one half for each: the risk is 1/2, whatever the
     keys; `theory.md` had 0.494987 for the least."""
@@ -98,6 +97,7 @@ ATTENTIONS = [
 QUICK = {(0, "off the manifold"), (0, "on the manifold"), (1, "off the manifold"), (2, "one plane")}
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("at", "problem"),
     [
@@ -126,6 +126,7 @@ KINKED = {
 }
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -146,6 +147,7 @@ def test_kernels_with_kinks_or_a_length_against_random_sequences(name, problem, 
     assert abs(float(found) - mean) < 4 * error
 
 
+@pytest.mark.optimised
 def test_scalable_softmax_is_softmax_with_longer_keys():
     """At each of two lengths; their average is the risk of the law of both."""
     overlaps, heads = OFF, ar.Heads(ar.ScalableSoftmax(), 2, bias=[0.3, -0.2])
@@ -164,6 +166,7 @@ def test_scalable_softmax_is_softmax_with_longer_keys():
     assert float(found) == pytest.approx(0.25 * risks[0] + 0.75 * risks[1], abs=1e-11)
 
 
+@pytest.mark.optimised
 def test_three_joint_heads(rng):
     """A grid of three dimensions against sequences, and against the product where scores are independent."""
     law = ar.one_of([4.0, 3.0, 2.0])
@@ -181,6 +184,7 @@ def test_three_joint_heads(rng):
     assert abs(joint - float(exact)) < 1e-7
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("length", [1, 2, 10, 10**3, 10**6], ids=str)
 def test_bayes_softmax_on_the_atoms_has_the_bayes_risk(length):
     task = ar.FeatureSLR(ar.flipped(9.0), length)
@@ -200,6 +204,7 @@ def test_the_cost_does_not_depend_on_the_length():
     assert max(costs) <= 1.1 * costs[0]
 
 
+@pytest.mark.optimised
 def test_long_sequences_against_random_points(rng):
     """L = 400, where a sequence drawn token by token is still affordable."""
     task, heads = ar.FeatureSLR(ar.flipped(12.0), 400), ar.Heads(ar.SoftmaxPlusOne(), 2, bias=-8.0)
@@ -208,6 +213,7 @@ def test_long_sequences_against_random_points(rng):
     assert abs(float(ar.population_risk(task, heads, overlaps)) - mean) < 4 * error
 
 
+@pytest.mark.optimised
 @pytest.mark.slow
 @pytest.mark.parametrize("on_manifold", [True, False], ids=["on", "off"])
 @pytest.mark.parametrize("length", [1, 10, 1000], ids=str)
@@ -224,6 +230,7 @@ def test_heads_of_any_length_against_random_sequences(kernel, count, length, on_
     assert abs(float(found) - mean) < 4 * error + float(found.error)
 
 
+@pytest.mark.optimised
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [10**4, 10**6], ids=str)
 @pytest.mark.parametrize("name", ["softmax", "relu2", "softpick"])
@@ -259,38 +266,53 @@ def test_two_heads_among_a_million_tokens(name, length, rng):
     assert abs(found - np.mean(losses)) < 4 * error
 
 
+# Attention, overlaps and the fineness of the rule. Analytic rules may be coarse: a part of them that moves with the
+# vectors unnoticed then matters more. At kinks coarse ones jump where a node passes from one side to the other.
+# Softpick vanishes at its kink; elu+1 does not, and is compiled once.
+ELU = ar.EluPlusOne()
 SLOPES = {
-    "pairs": (ATTENTIONS[1], OFF),
-    "kinks": (ar.Heads(ar.Relu(), 2, bias=[-1.0, 0.5]), OFF),
-    "opposite kinks": (ar.Heads(ar.Softpick(), 2, bias=-0.5), _keys([1.3, 0.2], [-1.3, -0.2])),
-    "independent kinks": (ar.Heads(ar.Relu(), 2), _keys([1.2, 0.0], [0.0, 1.1])),
-    "nearly independent kinks": (ar.Heads(ar.EluPlusOne(), 2), _keys([1.2, 1e-9], [0.0, 1.1])),
-    "opposite": (ATTENTIONS[0], _keys([1.3, 0.2], [-1.3, -0.2])),
-    "joint": (ATTENTIONS[2], OFF),
+    "pairs": (ATTENTIONS[1], OFF, 0.6),
+    "kinks": (ar.Heads(ELU, 2, bias=[-1.0, 0.5]), OFF, 1.0),
+    "opposite kinks": (
+        ar.Heads(ar.Softpick(), 2, bias=-0.5),
+        _keys([1.3, 0.2], [-1.3, -0.2]),
+        0.8,
+    ),
+    "independent kinks": (ar.Heads(ELU, 2), _keys([1.2, 0.0], [0.0, 1.1]), 1.0),
+    "nearly independent kinks": (ar.Heads(ELU, 2), _keys([1.2, 1e-9], [0.0, 1.1]), 1.0),
+    "opposite": (ATTENTIONS[0], _keys([1.3, 0.2], [-1.3, -0.2]), 0.6),
+    "joint": (ATTENTIONS[2], OFF, 0.6),
 }
 
 
-@pytest.mark.parametrize("name", SLOPES)
-def test_gradients_are_those_of_finite_differences(name):
-    """On vectors, where opposite heads have scores that determine each other."""
-    attention, overlaps = SLOPES[name]
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if attention.analytic else [pytest.mark.optimised])
+        for name, (attention, *_) in SLOPES.items()
+    ],
+)
+def test_gradients_are_those_of_finite_differences(name, rng):
+    """On vectors, where opposite heads have scores that determine each other, in directions that move all of them."""
+    attention, overlaps, fineness = SLOPES[name]
     task = ar.FeatureSLR(MIXED, 3)
     M, root = np.asarray(overlaps.M), np.linalg.cholesky(overlaps.residual + 1e-12 * np.eye(3))
     vectors = jnp.asarray(np.concatenate([M, 0.0 * root if "opposite" in name else root], 1))
-    engine = heads_engine(task, attention, HeadRange(2.5, 4.0, -1.0, 1.0), 1.3)
+    engine = heads_engine(task, attention, HeadRange(2.5, 4.0, -1.0, 1.0), fineness)
     arrays = as_arrays((engine, task, attention))
 
-    @eqx.filter_jit
-    def risk(vectors, arrays):
+    @jax.jit
+    @jax.value_and_grad
+    def expand(vectors, arrays):
         engine, task, attention = arrays
         return engine.risk(task, attention, overlaps_of(vectors, 3))
 
-    slope = np.asarray(jax.jit(jax.grad(risk))(vectors, arrays))
-    for index in [(0, 0), (1, 1), (1, 3), (2, 2), (0, 2)]:
-        step = np.zeros(vectors.shape)
-        step[index] = 1e-4
-        ends = [float(risk(vectors + sign * step, arrays)) for sign in (1, -1)]
-        assert slope[index] == pytest.approx((ends[0] - ends[1]) / 2e-4, abs=2e-7)
+    slope = np.asarray(expand(vectors, arrays)[1])
+    for _ in range(2):
+        direction, step = rng.normal(size=vectors.shape), 1e-4
+        ends = [float(expand(vectors + sign * step * direction, arrays)[0]) for sign in (1, -1)]
+        difference = (ends[0] - ends[1]) / (2 * step)
+        assert np.sum(slope * direction) == pytest.approx(difference, abs=2e-7)
 
 
 def _by_pairs(task, heads, overlaps, fineness):
@@ -299,16 +321,18 @@ def _by_pairs(task, heads, overlaps, fineness):
     return float(compiled_risk(*as_arrays((engine, task, heads, overlaps))))
 
 
-# A bias, the fineness of the reference, and how many overlaps. At kinks rules of 1.8 and 2.4 give the digits of 1.4.
+# A bias, the fineness of the reference (that of `population_risk` is 1.6), and how many overlaps. At kinks rules of 1.8
+# and 2.4 give the digits of 1.4.
 HONEST = {
-    "softmax": (0.0, 2.4, 3),
-    "taylor-2": (0.5, 2.4, 2),
-    "ssmax": (0.0, 2.4, 2),
+    "softmax": (0.0, 1.9, 3),
+    "taylor-2": (0.5, 1.9, 2),
+    "ssmax": (0.0, 1.9, 2),
     "relu": (-0.4, 1.4, 1),
     "relu2": (0.3, 1.4, 1),
 }
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("name", HONEST)
 def test_errors_are_not_understated(name, rng, monkeypatch):
     """Against a much finer rule; one at kinks is finer than `population_risk` ever takes."""
@@ -327,6 +351,7 @@ def test_errors_are_not_understated(name, rng, monkeypatch):
         assert float(found.error) < 1e-8
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     "attention", [ar.Softmax(), ar.Softplus(), ar.Relu(bias=-0.4)], ids=lambda a: a.name
 )

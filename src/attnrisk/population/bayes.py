@@ -26,7 +26,14 @@ from ..tasks import (
     FeatureSLR,
 )
 from .feature_bayes import features_missed, sobol_features_missed
-from .plan import ORDERS, SOFTMAX, by_kind, check_problem, weighted_engine
+from .plan import (
+    ORDERS,
+    SOFTMAX,
+    by_kind,
+    check_problem,
+    compiled_mean_tilt,
+    weighted_engine,
+)
 
 # Where equal steps of NumPy's arrays take some tenths of a second: scales of the fields, and lengths of the law.
 _MODERATE, _FEW_LENGTHS = 20.0, 64
@@ -56,7 +63,7 @@ def bayes_risk(task: AbstractTask, seed: int = 0) -> Estimate:
         AbstractPlanted: location_missed,
         AbstractSelected: location_missed,
         AbstractWeighted: lambda task: mean_estimate(
-            1.0 - weighted_engine(task, seed).mean_tilt(task)[1]
+            1.0 - compiled_mean_tilt(*as_arrays((weighted_engine(task, seed), task)))[1]
         ),
         FeatureSLR: lambda task: features_missed(task) or sobol_features_missed(task, seed),
     }

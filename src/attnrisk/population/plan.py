@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 
 from .._check import refuse, refuse_single_precision, shown
@@ -18,6 +19,7 @@ from ..attention import (
     Heads,
     Softmax,
 )
+from ..numerics.arrays import as_arrays
 from ..numerics.qmc import mean_estimate
 from ..tasks import (
     AbstractNeedle,
@@ -328,10 +330,16 @@ def search_plan(
     return SearchPlan((coarse, fine), 1, reach, last, differentiable=smooth)
 
 
+@eqx.filter_jit
+def compiled_mean_tilt(engine: SobolFields, task: AbstractWeighted) -> Any:
+    """`E[g]` and `E[g Σp²]`, per randomisation."""
+    return engine.mean_tilt(task)
+
+
 def weighted_engine(task: AbstractWeighted, seed: int) -> SobolFields:
     """The engine of a weighted task; a density ratio whose mean is not one is refused."""
     engine = SobolFields(draw_points(SobolFields, task, 1, seed, RANDOMISATIONS))
-    tilt = mean_estimate(engine.mean_tilt(task)[0])
+    tilt = mean_estimate(compiled_mean_tilt(*as_arrays((engine, task)))[0])
     if not abs(tilt.value - 1.0) <= 6.0 * tilt.error + 1e-6:
         raise refuse("log_weight", f"(E[g] = {tilt})", "the logarithm of a weight with E[g] = 1")
     return engine

@@ -149,7 +149,7 @@ def _by_two_orders(
 ) -> Estimate:
     """The risk by panels of two orders, for scores within this range."""
 
-    def at(order: int) -> Any:
+    def at(order: int, overlaps: Overlaps, attention: AbstractAttention) -> Any:
         engine = plan(task, attention, scale, noise, slope, order, kinks=kinks)
         arrays = as_arrays((engine, task, attention, overlaps if not aligned else overlaps.m_kk))
         if not aligned:
@@ -157,7 +157,14 @@ def _by_two_orders(
         a, b = map(float, compiled_profile(*arrays))
         return task.label_variance - 2.0 * overlaps.m_vv * a + overlaps.q_vv * b
 
-    return estimate_from(*map(at, ORDERS))
+    fine = at(ORDERS[1], overlaps, attention)
+    if not is_traced(fine):
+        return estimate_from(at(ORDERS[0], overlaps, attention), fine)
+    # Only the value is differentiated, so that its derivative takes one rule.
+    still, bias, value = jax.lax.stop_gradient((overlaps, attention.bias, fine))
+    if is_traced(attention.bias):
+        attention = eqx.tree_at(lambda each: each.bias, attention, bias)
+    return Estimate(fine, estimate_from(at(ORDERS[0], still, attention), value).error)
 
 
 @eqx.filter_jit

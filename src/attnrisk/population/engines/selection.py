@@ -35,6 +35,7 @@ _MODERATE = 16.0  # sharpness up to which equal steps in x take fewer nodes than
 # is tame up to an imaginary part of π/2, and Gauss–Legendre nodes converge like 12^-2n. Up to so many parts are cheaper
 # than panels of each x.
 _PART, _MOST_PARTS = 0.5, 8
+_NOTHING_BELOW = 6.7  # where `sharpness · χ* − u` is larger, e^{-w} rounds to 0
 _APART = 1e-9  # the least distance of a kink from an edge
 _PINCHED = 0.47, 1e-8  # edges around zero for kernels that vanish there: the first and the last
 
@@ -206,10 +207,12 @@ def _soft(sharpness: float, u: Any, weights: Any, edges: np.ndarray, order: int)
         parts = max(1, int(np.ceil((right - left) * sharpness / _PART)))
         if parts <= _MOST_PARTS:
             chi, mass, basis = _on_panel(left, right, np.linspace(left, right, parts + 1), order)
-            w = np.exp(np.minimum(sharpness * chi - u[:, None], LARGEST_LOG))
+            rows = u > sharpness * left - _NOTHING_BELOW
+            w = np.exp(np.minimum(sharpness * chi - u[rows, None], LARGEST_LOG))
             kept = mass * np.exp(-w)
-            below[:, columns], at[:, columns] = kept @ basis, (w * kept) @ basis
-            above += -np.expm1(-w) @ mass
+            below[rows, columns], at[rows, columns] = kept @ basis, (w * kept) @ basis
+            above[rows] += -np.expm1(-w) @ mass
+            above[~rows] += mass.sum()
             continue
         inside = ((crossing > left) & (crossing < right)).any(-1)
         for rows, inner in ((inside, crossing), (~inside, crossing[:, :0])):
