@@ -352,6 +352,15 @@ def pulls(
     return jax.lax.fori_loop(0, count, step, (none, held))
 
 
+def samples_at(
+    task: AbstractTask, unknowns: Unknowns, group: Points
+) -> tuple[CavitySamples, Sample]:
+    """The cavity samples of a group at one set of unknowns, and the same with one axis for point and location."""
+    one = jax.tree.map(lambda each: each[None], unknowns)
+    seen = cavity_samples(task, one, group, locate(task, unknowns.correlation, group))
+    return seen, jax.tree.map(lambda leaf: leaf[0], flat(seen.sample))
+
+
 def flat(sample: Sample) -> Sample:
     """With one axis for point and location."""
     return jax.tree.map(lambda leaf: leaf.reshape(len(leaf), -1, *leaf.shape[3:]), sample)

@@ -23,8 +23,7 @@ from scipy.optimize import brentq
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from .energy import Sample, residual
-from .equations import Averages, Displacements, flat, in_groups, minima_of
-from .samples import cavity_samples, locate
+from .equations import Averages, Displacements, in_groups, minima_of, samples_at
 from .unknowns import Response, Unknowns
 
 # A sample with a stiffness `1 + V_d K` below the first number separates by itself and is left out. Where more than the
@@ -129,9 +128,7 @@ def _curved(heads: Any, unknowns: Unknowns, averages: Averages, last: Any) -> li
     task, attention, found = averages.task, averages.attention, []
     root, (m,), ((q,),) = np.sqrt(heads.keys), unknowns.keys.M, unknowns.keys.Q
     for group, near in zip(averages.joined, last, strict=True):
-        first = jax.tree.map(lambda each: each[None], unknowns)
-        seen = cavity_samples(task, first, group, locate(task, unknowns.correlation, group))
-        sample = jax.tree.map(lambda leaf: leaf[0], flat(seen.sample))
+        seen, sample = samples_at(task, unknowns, group)
         chi = np.asarray(minima_of(attention, sample, unknowns, near, False).chi)
         copies = jnp.repeat(chi, heads.keys, 1)
         curvature = np.asarray(_curvatures(heads, copies, sample, unknowns.response))

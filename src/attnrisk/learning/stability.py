@@ -17,9 +17,8 @@ from jaxtyping import Array, Float
 from ..attention import AbstractAttention
 from ..numerics.linalg import LowRank
 from .energy import Sample
-from .equations import Averages, Displacements, flat, in_groups, minima_of
+from .equations import Averages, Displacements, in_groups, minima_of, samples_at
 from .proximal import Minimum
-from .samples import cavity_samples, locate
 from .unknowns import Response, Unknowns, block_diagonal
 
 _STATIONARY = 1e-4  # a gradient, in units of one over √V_k
@@ -47,9 +46,7 @@ def _growth_of(unknowns: Unknowns, averages: Averages, last: Any) -> tuple[np.nd
     heads, response = averages.layout.heads, unknowns.response
     growth, unresolved = np.zeros((heads**2 + 1, heads**2 + 1)), 0.0
     for group, near in zip(averages.joined, last, strict=True):
-        one = jax.tree.map(lambda each: each[None], unknowns)
-        seen = cavity_samples(task, one, group, locate(task, unknowns.correlation, group))
-        sample = jax.tree.map(lambda leaf: leaf[0], flat(seen.sample))
+        seen, sample = samples_at(task, unknowns, group)
         weights = group.weight * seen.probability.ravel() / len(seen.probability)
         at = minima_of(attention, sample, unknowns, near, False)
         growths = (_growths_by_sums if attention.has_sums else _growths)(
