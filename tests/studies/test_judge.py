@@ -344,6 +344,20 @@ def test_a_quick_least_risk_is_within_its_error():
     assert float(quick.overlaps.m_kk) == pytest.approx(float(known.overlaps.m_kk), rel=0.2)
 
 
+def over_its_size(epsilon=1e-6):
+    """A softmax whose temperature is learned only where the scores are as small as `√ε`."""
+    return lambda scores: jax.nn.softmax(2 * scores / jnp.sqrt(jnp.mean(scores**2) + epsilon))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_quick_search_finds_a_minimum_at_a_tiny_k(sign):
+    """The known risk is that of `population_minimum`, at k = 0.00094; at k = 0.1 and longer it is 0.3708."""
+    attention = ar.General(lambda scores: over_its_size()(sign * scores))
+    found = sampled_minimum(ar.SpikedSLR(2.0, 3), attention)
+    assert abs(float(found.risk) - 0.3558946) < 4 * float(found.risk.error) < 2e-3
+    assert float(found.overlaps.m_kk) == pytest.approx(sign * 9.4e-4, rel=0.1)
+
+
 def test_a_function_without_both_derivatives_is_not_learned():
     def loops(scores):
         kernel = jax.lax.while_loop(
