@@ -216,6 +216,9 @@ def reject(name):
     def gives_nothing(scores):
         return 0.0 * scores
 
+    def standardised(scores):
+        return jax.nn.softmax((scores - jnp.mean(scores)) / jnp.std(scores))
+
     return locals()[name]
 
 
@@ -231,6 +234,7 @@ REJECTED = {
     "raises": "out of coffee",
     "leaves": "ends the program",
     "gives_nothing": "all its weights are zero",
+    "standardised": r"nan for the scores \[[-0-9.]+\], a sequence of one token",
 }
 
 
@@ -498,6 +502,27 @@ def test_a_function_that_knows_the_length_is_given_another_temperature():
         np.testing.assert_allclose(changed(scores), jax.nn.softmax(scores), rtol=1e-12)
     sparse = recognised("sparsemax")
     assert causes._CHANGES[causes.TEMPERATURE](sparse, traits(sparse)) is None
+
+
+def test_scores_over_their_deviation_get_it_back(monkeypatch):
+    """Also with an ε in the denominator."""
+    monkeypatch.setattr(causes, "recognise", lambda function, name: function)
+    student = ar.General(lambda x: jax.nn.softmax((x - jnp.mean(x)) / jnp.sqrt(jnp.var(x) + 1e-6)))
+    made = causes._CHANGES[causes.TEMPERATURE](student, traits(student))
+    for scores in (SCORES, 3.0 * SCORES):
+        np.testing.assert_allclose(made(scores), jax.nn.softmax(scores), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "slope"), [(0.0, "scaleless"), (1e-4, "scaleless"), (0.1, "fine")]
+)
+def test_a_small_number_beside_the_size_of_scores_changes_nothing(epsilon, slope):
+    assert traits(ar.General(over_its_size(epsilon))).slope == slope
+
+
+def test_a_hot_attention_is_not_scaleless():
+    hot = ar.get_attention("top-k")
+    assert traits(ar.General(lambda scores: hot(1e4 * scores))).slope == "fine"
 
 
 def test_weights_divided_by_their_sum():

@@ -288,9 +288,10 @@ def _heat(attention: AbstractAttention, found: Traits) -> AbstractAttention | No
     """The attention with scores times `log L`; divided by it if the formula contains the length."""
     whole: Any = attention
     if _is_scaleless(found):
+        centred = attention.ignores_shifts
 
         def scaled(scores: Any) -> Any:
-            size = jnp.sqrt(jnp.mean(scores**2))
+            size = jnp.std(scores) if centred else jnp.sqrt(jnp.mean(scores**2))
             return jax.nn.softmax(size * safe_log(whole(scores)))
 
         return recognise(scaled, "of its own temperature")

@@ -47,8 +47,9 @@ _OBSTACLES = {
     "missing": "Learning was not computed: jax cannot differentiate the function in both modes (`lax.while_loop`, for "
     "example).",
     "undefined": "Learning was not computed: the derivative is NaN at some scores.",
-    "scaleless": "Learning was not computed: the weights do not depend on the scale of the scores, so that a ridge "
-    "penalty shrinks k without changing the loss, and the empirical risk has no minimum.",
+    "scaleless": "Learning was not computed: the weights do not depend on the scale of the scores, or only through a "
+    "small number beside it, so that a ridge penalty shrinks k without changing the loss, and the empirical risk has "
+    "no minimum, or one where the scores are as small as that number.",
 }
 _PER_LENGTH = {
     "kernel": "At each fixed length it is a normalised kernel. Declare it as `ar.Kernel(lambda score, length: "
