@@ -417,13 +417,14 @@ def row(risk, bayes=0.35, result=ar.Result.CONVERGED):
 def test_without_a_cause_on_the_three_tasks_the_worst_of_the_grid_is_explained():
     row = Row("max", 1.0, "3", ar.Estimate(0.62, 0.0), ar.Estimate(0.5, 0.0), ar.Result.CONVERGED)
     known = ar.Estimate(0.03, 0.0), NO_GAPS, (), row, 0.5, row
-    said = paragraph(*known, at_worst=(causes.POSITIVITY, 0.11))
+    said = paragraph(*known, at_worst=causes.AtWorst(causes.POSITIVITY, 0.11))
     assert "The largest gap, 0.12, is on the max task (ν = 1, L = 3)." in said
     assert "There, an exponential tail where the weights vanish recovers 0.11." in said
     place, found = Bayes("spiked", 5.0, "3"), ar.Elementwise(jnp.exp, features=(), analytic=True)
     gap = float(answer(found, [place])[place].gap)
-    what, recovers = causes.best_change(found, place, gap, traits(found))
-    assert (what, recovers) == (causes.NORMALISATION, pytest.approx(gap, abs=1e-6))
+    known = causes.best_change(found, place, gap, traits(found))
+    assert known[:2] == (causes.NORMALISATION, pytest.approx(gap, abs=1e-6))
+    assert known.tried == (known[:2],)
 
 
 def test_the_paragraph_follows_the_counterfactuals():
@@ -432,8 +433,8 @@ def test_the_paragraph_follows_the_counterfactuals():
         *(gap, gaps, [Counterfactual("bias", gaps, NO_GAPS)]),
         *(row(0.35, result=BECOMES), 0.5, row(0.5)),
     )
-    assert "Its mean gap to the Bayes risk is 0.06." in said
-    assert "It lacks a bias: a free bias recovers the whole gap of 0.9 in a long sequence." in said
+    assert "Its mean gap to the Bayes risk is 0.060." in said
+    assert "It lacks a bias: a free bias recovers the whole gap of 0.90 in a long sequence." in said
     assert "becomes softmax" in said
     assert "normalisation" not in said
     half = Counterfactual("normalisation", gaps, Gaps(0.05, 0.02, 0.3))
@@ -441,9 +442,9 @@ def test_the_paragraph_follows_the_counterfactuals():
     assert "its risk with the best bias is the Bayes risk, 0.3500, within its error." in said
     said = paragraph(gap, gaps, [half, rest], row(0.5), 0.45, row(0.5), biased=False)
     assert "its risk is 0.5000, the lowest of any element-wise attention is 0.4500" in said
-    assert "recovers 0.6 of the gap of 0.9 in a long sequence" in said
+    assert "recovers 0.60 of the gap of 0.90 in a long sequence" in said
     assert "It also lacks growth" in said
-    assert "recovers the whole remaining gap of 0.3" in said
+    assert "recovers the whole remaining gap of 0.30" in said
 
 
 @pytest.mark.parametrize(
@@ -451,7 +452,7 @@ def test_the_paragraph_follows_the_counterfactuals():
     [
         (0.0, NO_GAPS, "lacks nothing: its risk is the Bayes risk"),
         (0.002, Gaps(0.004, 0.001, 0.0), "lacks nothing that matters"),
-        (0.03, Gaps(0.004, 0.001, 0.0), "mean gap to the Bayes risk is 0.03"),
+        (0.03, Gaps(0.004, 0.001, 0.0), "mean gap to the Bayes risk is 0.030."),
         (
             0.03,
             Gaps(0.004, 0.001, 0.0),
@@ -480,6 +481,10 @@ def test_a_change_that_explains_all_is_named_alone(monkeypatch):
     assert found.lacks[0].recovers == pytest.approx(0.03, abs=1e-9)
     found = causes.find_causes(ar.Linear(), tables["linear"])
     assert [each.what for each in found.lacks] == ["normalisation", "growth"]
+    assert [[each.what for each in step] for step in found.later] == [
+        ["positivity", "bias", "growth"],
+        [],
+    ]
     assert causes.find_causes(ar.Softmax(), Gaps(0.005, 0.0, 0.0)).lacks == ()
 
 

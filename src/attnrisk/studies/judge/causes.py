@@ -10,10 +10,10 @@ Five changes are computed, unless they have no effect:
 - bias: a number added to all scores is tuned;
 - growth: weights are proportional to `e^χ`.
 
-There are three tasks: ten tokens, ten on average, and a thousand tokens (fifty with random points). The
-change that recovers most is named, then what recovers most of the rest, as long as it recovers `MATTERS` or more on one
-of them. Of changes that recover nearly as much as the best, the first in the order above is named: it says more about
-the attention. Normalised weights `e^χ/Σe^χ` are those of softmax, which has the Bayes risk on all these tasks (section
+There are three tasks: ten tokens, ten on average, and a thousand tokens (fifty with random points). The change that
+recovers most in total is named, then what recovers most of the rest, as long as it recovers `MATTERS` or more on one of
+them. Of changes that recover nearly as much as the best, the first in the order above is named: it says more about the
+attention. Normalised weights `e^χ/Σe^χ` are those of softmax, which has the Bayes risk on all these tasks (section
 4.4), so that the last change leaves nothing unexplained.
 """
 
@@ -82,10 +82,22 @@ class Counterfactual(NamedTuple):
 
 
 class Causes(NamedTuple):
-    """The changes that were computed for the attention, and those that explain its gap, in order."""
+    """The changes that were computed for the attention, and those that explain its gap, in order.
+
+    `later` are the changes that were computed after each of `lacks`, with the attention as changed before.
+    """
 
     tried: tuple[Counterfactual, ...]
     lacks: tuple[Counterfactual, ...]
+    later: tuple[tuple[Counterfactual, ...], ...] = ()
+
+
+class AtWorst(NamedTuple):
+    """The change that recovers most of the gap on one task, how much, and what all that were computed recover."""
+
+    what: str
+    recovers: float
+    tried: tuple[tuple[str, float], ...] = ()
 
 
 class _Stretched(AbstractPerLength):
@@ -134,7 +146,7 @@ def find_causes(
     found: Traits | None = None,
 ) -> Causes:
     """Causes for an attention with these gaps and traits; `biased` are its gaps with a free bias, if they are known."""
-    first = tried = _try_all(attention, gaps, biased, found)
+    steps = [tried := _try_all(attention, gaps, biased, found)]
     lacks: list[Counterfactual] = []
     while True:
         useful = [(each, of) for each, of in tried if each.recovers >= MATTERS]
@@ -148,13 +160,15 @@ def find_causes(
         tried = []
         if changed is not None and max(named.after) >= MATTERS:
             tried = _try_all(changed, named.after)
-    return Causes(tuple(each for each, _ in first), tuple(lacks))
+        steps.append(tried)
+    first, *later = (tuple(each for each, _ in step) for step in steps)
+    return Causes(first, tuple(lacks), tuple(later))
 
 
 def best_change(
     attention: AbstractAttention, place: Bayes, gap: float, found: Traits
-) -> tuple[str, float] | None:
-    """The change that recovers most of the gap on one task, and how much, if it is at least 0.01.
+) -> AtWorst | None:
+    """The change that recovers most of the gap on one task, if it recovers at least 0.01.
 
     None is tried after one that recovers nearly all.
     """
@@ -171,7 +185,8 @@ def best_change(
     most = max(recovered.values(), default=0.0)
     if most < MATTERS:
         return None
-    return next(pair for pair in recovered.items() if pair[1] >= _NEARLY * most)
+    tried = tuple(recovered.items())
+    return AtWorst(*next(pair for pair in tried if pair[1] >= _NEARLY * most), tried)
 
 
 def _try_all(
