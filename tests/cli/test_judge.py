@@ -9,9 +9,9 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.studies import judge as room
-from attnrisk.studies.judge import Point, Row, Standing, Traits, Verdict
+from attnrisk.studies.judge import Compared, Point, Row, Standing, Traits, Verdict
 from attnrisk.studies.judge.causes import AtWorst, Causes, Counterfactual, Gaps
-from attnrisk.studies.judge.picture import plot
+from attnrisk.studies.judge.picture import plot, plot_comparison
 
 BEFORE = Gaps(0.25, 0.25, 0.25)
 NORMALISED = Counterfactual("normalisation", BEFORE, Gaps(0.005, 0.0, 0.0))
@@ -370,6 +370,21 @@ def test_compare_draws_one_picture(run, tmp_path, kind):
     ran = run("compare", "linear", "--out", str(tmp_path / "side.doc"))
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert ".svg, .png or .pdf" in ran.err
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_the_picture_of_a_comparison_shows_all_names_and_curves(count):
+    names = ["softmax", "softplus", "relu2", "module_of_mine:attention", "module_of_mine:other"]
+    rows = [(name, Compared(name, row(), row())) for name in names[:count]]
+    figure = plot_comparison(rows, "spiked")
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
+    (axes,) = figure.axes
+    curves = {line.get_label(): line.get_linewidth() for line in axes.lines}
+    widths = [curves[name] for name in (*names[:count], "Bayes")]
+    assert widths == sorted(set(widths), reverse=True)  # curves that coincide are all seen
+    assert axes.get_ylabel() == "lowest risk"
 
 
 def test_needs(run, monkeypatch):

@@ -110,11 +110,13 @@ def exact_parts(verdict: Verdict) -> list[Part]:
             parts.append(_changes_sheet(f"{title} {made}, and one more change", tried))
     if verdict.at_worst is not None:
         worst = verdict.worst
-        gap = float(worst.gap)
-        rows = [("none", f"{gap:z.4f}", "")]
-        rows += [(what, f"{gap - by:z.4f}", _recovered(by)) for what, by in verdict.at_worst.tried]
+        most = float(worst.gap)
+        cells = [["none", f"{most:z.4f}", ""]]
+        cells += [
+            [what, f"{most - by:z.4f}", _recovered(by)] for what, by in verdict.at_worst.tried
+        ]
         where = f"{worst.task} task, ν = {worst.nu:.4g}, L = {worst.length}"
-        parts.append(Sheet("Largest gap after one change", ["change", where, "recovers"], rows))
+        parts.append(Sheet("Largest gap after one change", ["change", where, "recovers"], cells))
     return parts
 
 
