@@ -174,7 +174,7 @@ def best_change(
     """
     recovered: dict[str, float] = {}
     for what in KINDS:
-        if what == GROWTH and _is_normalised(found):
+        if what == GROWTH and found.normalised:
             recovered[what] = gap  # it is softmax then
         else:
             changed = _CHANGES[what](attention, found)
@@ -205,7 +205,7 @@ def _try_all(
     found = found or traits(attention)
     for what in KINDS:
         after = biased if what == BIAS else None
-        if what == GROWTH and _is_normalised(found):
+        if what == GROWTH and found.normalised:
             changed, after = None, NO_GAPS
         else:
             changed = _CHANGES[what](attention, found)
@@ -213,7 +213,7 @@ def _try_all(
                 continue
         if changed is not None and what == TEMPERATURE and not _is_scaleless(found):
             # At a fixed length k has the same effect. Growth would recover all of the rest, and be named instead.
-            if _is_normalised(found) and gaps.lengths < _NEARLY * sum(gaps):
+            if found.normalised and gaps.lengths < _NEARLY * sum(gaps):
                 continue
             gap = float(answer(changed, [VARIED], quick=True)[VARIED].gap)
             after = gaps._replace(lengths=gap)
@@ -227,17 +227,13 @@ def _try_all(
     return tried
 
 
-def _is_normalised(found: Traits) -> bool:
-    return found.normalised and found.constant == 0
-
-
 def _is_scaleless(found: Traits) -> bool:
     return found.slope == "scaleless" and found.family == "general"
 
 
 def _normalise(attention: Any, found: Traits) -> AbstractAttention | None:
     """`w/Σw`, with negative weights set to zero."""
-    if _is_normalised(found):
+    if found.normalised:
         return None
     if found.family == "kernel":
         return _kernel_like(attention, lambda known, x: known.log_phi(x) + safe_log(known.share(x)))

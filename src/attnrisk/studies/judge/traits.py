@@ -43,6 +43,8 @@ class Traits(NamedTuple):
             return (
                 f"a kernel over a constant plus its sum, φ(χ)/(c + Σφ), growth of φ: {self.growth}"
             )
+        if self.family == "kernel" and not self.normalised:
+            return f"a kernel ψ(χ)/Σφ, where ψ is φ or zero, growth of φ: {self.growth}"
         if self.family == "kernel":
             return f"a normalised kernel φ(χ)/Σφ, growth of φ: {self.growth}"
         if self.family == "element-wise":
@@ -57,7 +59,8 @@ def traits(attention: Any) -> Traits:
     constant, normalised = 0.0, attention.family != "kernel" and _sums_to_one(attention)
     if attention.family == "kernel":
         probes = jnp.asarray(np.linspace(-_NEAR, _NEAR, 9))
-        constant, normalised = known.constant, bool(np.all(np.asarray(known.share(probes)) == 1.0))
+        constant = known.constant
+        normalised = constant == 0 and bool(np.all(np.asarray(known.share(probes)) == 1.0))
     return Traits(attention.family, normalised, constant, _growth(attention), _slope(attention))
 
 
