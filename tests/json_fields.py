@@ -15,7 +15,14 @@ ADDED = {
     *("bias", "seen_deviation"),  # of what is learned
     *("separation", "separation_growth", "separation_growth_error"),  # of heads
     *("gap_with_bias", "gap_with_bias_error", "risk_with_bias", "survival", "worth"),
-    *("optimal_converged", "lacks", "counterfactuals", "two_heads"),
+    *(
+        "optimal_converged",
+        "lacks",
+        "counterfactuals",
+        "later_counterfactuals",
+        "at_worst",
+        "two_heads",
+    ),
 }
 
 

@@ -18,6 +18,7 @@ class TestEvery:
         sums = [float(attention(jnp.asarray(rng.normal(size=4))).sum()) for _ in range(20)]
         if name == "softmax-1":
             assert all(0 < total < 1 for total in sums)
+            assert not entry.normalised
         elif name in ("relu", "relu2"):
             assert all(min(abs(total), abs(total - 1)) < 1e-12 for total in sums)
         else:

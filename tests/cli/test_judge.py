@@ -9,9 +9,9 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.studies import judge as room
-from attnrisk.studies.judge import Point, Row, Standing, Traits, Verdict
-from attnrisk.studies.judge.causes import Causes, Counterfactual, Gaps
-from attnrisk.studies.judge.picture import plot
+from attnrisk.studies.judge import Compared, Point, Row, Standing, Traits, Verdict
+from attnrisk.studies.judge.causes import AtWorst, Causes, Counterfactual, Gaps
+from attnrisk.studies.judge.picture import plot, plot_comparison
 
 BEFORE = Gaps(0.25, 0.25, 0.25)
 NORMALISED = Counterfactual("normalisation", BEFORE, Gaps(0.005, 0.0, 0.0))
@@ -166,6 +166,41 @@ def test_a_condition_sets_the_exit_code(run, judged, condition, code):
     assert json.loads(ran.out)["gap"] == 0.25
 
 
+def test_changes_after_the_first_are_printed(run, monkeypatch):
+    """Each number of the verdict in words is in a table, and in the JSON."""
+    rest = Counterfactual("growth", BIASED.after, Gaps(0.0, 0.0, 0.0))
+    found = verdict("linear", causes=Causes((NORMALISED, BIASED), (BIASED, rest), ((rest,), ())))
+    monkeypatch.setattr(room, "judge", lambda *given, **others: found)
+    out = run("judge", "linear", "--format", "md").out
+    _, _, later = out.partition("**Gap to the Bayes risk after bias, and one more change**")
+    assert "| none | 0.2490 | 0.2500 | 0.2500 |  |" in later
+    assert "| growth | 0.0000 | 0.0000 | 0.0000 | 0.2500 |" in later
+    assert "recovers the whole remaining gap of 0.25" in later
+    fields = json.loads(run("judge", "linear", "--json").out)
+    ((made, what),) = ((it["made"], it["what"]) for it in fields["later_counterfactuals"])
+    assert (made, what, fields["at_worst"]) == (["bias"], "growth", None)
+
+
+def test_changes_on_the_worst_task_are_printed(run, monkeypatch):
+    at_worst = AtWorst("positivity", 0.2, (("normalisation", 0.001), ("positivity", 0.2)))
+    rows = row(risk=0.4), row("max", 1.0, "3")
+    found = verdict("linear", rows=rows, causes=Causes((), ()), at_worst=at_worst)
+    monkeypatch.setattr(room, "judge", lambda *given, **others: found)
+    out = run("judge", "linear", "--format", "md").out
+    _, _, table = out.partition("**Largest gap after one change**")
+    for cells in (
+        "change | max task, ν = 1, L = 3 | recovers",
+        "none | 0.2500 |  |",
+        "normalisation | 0.2490 | — |",
+        "positivity | 0.0500 | 0.2000 |",
+    ):
+        assert f"| {cells}" in table
+    assert "There, an exponential tail where the weights vanish recovers 0.20." in table
+    fields = json.loads(run("judge", "linear", "--json").out)["at_worst"]
+    assert (fields["task"], fields["what"], fields["recovers"]) == ("max", "positivity", 0.2)
+    assert [each["what"] for each in fields["counterfactuals"]] == ["normalisation", "positivity"]
+
+
 def test_tables_and_words(run, judged):
     ran = run("judge", "linear")
     assert (ran.code, ran.err) == (0, "")
@@ -243,7 +278,7 @@ def test_the_league(run, monkeypatch):
 REFUSED = {
     "": "one MODULE:FUNCTION or NAME, or one --kernel, or --all",
     "linear --all": "one MODULE:FUNCTION or NAME, or one --kernel, or --all",
-    "--all --out x": "left out with --all",
+    "--all --out x": "--out and --all cannot be combined",
     "linear --out mine_to_judge.py": "a folder, or a name that is free",
     "liner": "did you mean linear?",
     "no_such_module:f": "No module named 'no_such_module'",
@@ -261,8 +296,8 @@ REFUSED = {
     "linear --fail-if gap>1e400": "then a number",
     "linear --fail-if __import__('os')>0": "like gap>0.01",
     "linear --format pdf": "text, md, latex, json",
-    "--all --quick": "left out with --all",
-    "linear --quick --fail-if gap_with_bias>0": "gap, worst, lengths or haystack with --quick",
+    "--all --quick": "--quick and --all cannot be combined",
+    "linear --quick --fail-if gap_with_bias>0": "this one needs the full verdict: leave out --quick",
 }
 
 
@@ -335,6 +370,21 @@ def test_compare_draws_one_picture(run, tmp_path, kind):
     ran = run("compare", "linear", "--out", str(tmp_path / "side.doc"))
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert ".svg, .png or .pdf" in ran.err
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_the_picture_of_a_comparison_shows_all_names_and_curves(count):
+    names = ["softmax", "softplus", "relu2", "module_of_mine:attention", "module_of_mine:other"]
+    rows = [(name, Compared(name, row(), row())) for name in names[:count]]
+    figure = plot_comparison(rows, "spiked")
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
+    (axes,) = figure.axes
+    curves = {line.get_label(): line.get_linewidth() for line in axes.lines}
+    widths = [curves[name] for name in (*names[:count], "Bayes")]
+    assert widths == sorted(set(widths), reverse=True)  # curves that coincide are all seen
+    assert axes.get_ylabel() == "lowest risk"
 
 
 def test_needs(run, monkeypatch):

@@ -216,6 +216,9 @@ def reject(name):
     def gives_nothing(scores):
         return 0.0 * scores
 
+    def standardised(scores):
+        return jax.nn.softmax((scores - jnp.mean(scores)) / jnp.std(scores))
+
     return locals()[name]
 
 
@@ -231,6 +234,7 @@ REJECTED = {
     "raises": "out of coffee",
     "leaves": "ends the program",
     "gives_nothing": "all its weights are zero",
+    "standardised": r"nan for the scores \[[-0-9.]+\], a sequence of one token",
 }
 
 
@@ -344,6 +348,20 @@ def test_a_quick_least_risk_is_within_its_error():
     assert float(quick.overlaps.m_kk) == pytest.approx(float(known.overlaps.m_kk), rel=0.2)
 
 
+def over_its_size(epsilon=1e-6):
+    """A softmax whose temperature is learned only where the scores are as small as `√ε`."""
+    return lambda scores: jax.nn.softmax(2 * scores / jnp.sqrt(jnp.mean(scores**2) + epsilon))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_quick_search_finds_a_minimum_at_a_tiny_k(sign):
+    """The known risk is that of `population_minimum`, at k = 0.00094; at k = 0.1 and longer it is 0.3708."""
+    attention = ar.General(lambda scores: over_its_size()(sign * scores))
+    found = sampled_minimum(ar.SpikedSLR(2.0, 3), attention)
+    assert abs(float(found.risk) - 0.3558946) < 4 * float(found.risk.error) < 2e-3
+    assert float(found.overlaps.m_kk) == pytest.approx(sign * 9.4e-4, rel=0.1)
+
+
 def test_a_function_without_both_derivatives_is_not_learned():
     def loops(scores):
         kernel = jax.lax.while_loop(
@@ -399,13 +417,14 @@ def row(risk, bayes=0.35, result=ar.Result.CONVERGED):
 def test_without_a_cause_on_the_three_tasks_the_worst_of_the_grid_is_explained():
     row = Row("max", 1.0, "3", ar.Estimate(0.62, 0.0), ar.Estimate(0.5, 0.0), ar.Result.CONVERGED)
     known = ar.Estimate(0.03, 0.0), NO_GAPS, (), row, 0.5, row
-    said = paragraph(*known, at_worst=(causes.POSITIVITY, 0.11))
+    said = paragraph(*known, at_worst=causes.AtWorst(causes.POSITIVITY, 0.11))
     assert "The largest gap, 0.12, is on the max task (ν = 1, L = 3)." in said
     assert "There, an exponential tail where the weights vanish recovers 0.11." in said
     place, found = Bayes("spiked", 5.0, "3"), ar.Elementwise(jnp.exp, features=(), analytic=True)
     gap = float(answer(found, [place])[place].gap)
-    what, recovers = causes.best_change(found, place, gap, traits(found))
-    assert (what, recovers) == (causes.NORMALISATION, pytest.approx(gap, abs=1e-6))
+    known = causes.best_change(found, place, gap, traits(found))
+    assert known[:2] == (causes.NORMALISATION, pytest.approx(gap, abs=1e-6))
+    assert known.tried == (known[:2],)
 
 
 def test_the_paragraph_follows_the_counterfactuals():
@@ -414,8 +433,8 @@ def test_the_paragraph_follows_the_counterfactuals():
         *(gap, gaps, [Counterfactual("bias", gaps, NO_GAPS)]),
         *(row(0.35, result=BECOMES), 0.5, row(0.5)),
     )
-    assert "Its mean gap to the Bayes risk is 0.06." in said
-    assert "It lacks a bias: a free bias recovers the whole gap of 0.9 in a long sequence." in said
+    assert "Its mean gap to the Bayes risk is 0.060." in said
+    assert "It lacks a bias: a free bias recovers the whole gap of 0.90 in a long sequence." in said
     assert "becomes softmax" in said
     assert "normalisation" not in said
     half = Counterfactual("normalisation", gaps, Gaps(0.05, 0.02, 0.3))
@@ -423,9 +442,9 @@ def test_the_paragraph_follows_the_counterfactuals():
     assert "its risk with the best bias is the Bayes risk, 0.3500, within its error." in said
     said = paragraph(gap, gaps, [half, rest], row(0.5), 0.45, row(0.5), biased=False)
     assert "its risk is 0.5000, the lowest of any element-wise attention is 0.4500" in said
-    assert "recovers 0.6 of the gap of 0.9 in a long sequence" in said
+    assert "recovers 0.60 of the gap of 0.90 in a long sequence" in said
     assert "It also lacks growth" in said
-    assert "recovers the whole remaining gap of 0.3" in said
+    assert "recovers the whole remaining gap of 0.30" in said
 
 
 @pytest.mark.parametrize(
@@ -433,7 +452,7 @@ def test_the_paragraph_follows_the_counterfactuals():
     [
         (0.0, NO_GAPS, "lacks nothing: its risk is the Bayes risk"),
         (0.002, Gaps(0.004, 0.001, 0.0), "lacks nothing that matters"),
-        (0.03, Gaps(0.004, 0.001, 0.0), "mean gap to the Bayes risk is 0.03"),
+        (0.03, Gaps(0.004, 0.001, 0.0), "mean gap to the Bayes risk is 0.030."),
         (
             0.03,
             Gaps(0.004, 0.001, 0.0),
@@ -462,6 +481,10 @@ def test_a_change_that_explains_all_is_named_alone(monkeypatch):
     assert found.lacks[0].recovers == pytest.approx(0.03, abs=1e-9)
     found = causes.find_causes(ar.Linear(), tables["linear"])
     assert [each.what for each in found.lacks] == ["normalisation", "growth"]
+    assert [[each.what for each in step] for step in found.later] == [
+        ["positivity", "bias", "growth"],
+        [],
+    ]
     assert causes.find_causes(ar.Softmax(), Gaps(0.005, 0.0, 0.0)).lacks == ()
 
 
@@ -484,6 +507,27 @@ def test_a_function_that_knows_the_length_is_given_another_temperature():
         np.testing.assert_allclose(changed(scores), jax.nn.softmax(scores), rtol=1e-12)
     sparse = recognised("sparsemax")
     assert causes._CHANGES[causes.TEMPERATURE](sparse, traits(sparse)) is None
+
+
+def test_scores_over_their_deviation_get_it_back(monkeypatch):
+    """Also with an ε in the denominator."""
+    monkeypatch.setattr(causes, "recognise", lambda function, name: function)
+    student = ar.General(lambda x: jax.nn.softmax((x - jnp.mean(x)) / jnp.sqrt(jnp.var(x) + 1e-6)))
+    made = causes._CHANGES[causes.TEMPERATURE](student, traits(student))
+    for scores in (SCORES, 3.0 * SCORES):
+        np.testing.assert_allclose(made(scores), jax.nn.softmax(scores), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "slope"), [(0.0, "scaleless"), (1e-4, "scaleless"), (0.1, "fine")]
+)
+def test_a_small_number_beside_the_size_of_scores_changes_nothing(epsilon, slope):
+    assert traits(ar.General(over_its_size(epsilon))).slope == slope
+
+
+def test_a_hot_attention_is_not_scaleless():
+    hot = ar.get_attention("top-k")
+    assert traits(ar.General(lambda scores: hot(1e4 * scores))).slope == "fine"
 
 
 def test_weights_divided_by_their_sum():

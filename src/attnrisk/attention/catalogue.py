@@ -21,7 +21,10 @@ from .kernel import (
 
 
 class Entry(NamedTuple):
-    """Entry of the catalogue: the class of the attention, its formula, its properties and its reference."""
+    """Entry of the catalogue: the class of the attention, its formula, its properties and its reference.
+
+    `normalised`: whether the weights of a sequence sum to one.
+    """
 
     attention: type[AbstractAttention]
     formula: str
@@ -48,7 +51,7 @@ _ENTRIES = (
     Entry(
         SoftmaxPlusOne,
         "e^χ / (1 + Σe^χ)",
-        True,
+        False,
         "exponential",
         "Miller 2023, Attention Is Off By One",
     ),

@@ -12,7 +12,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._check import refuse
+from .._check import Refusal, refuse
 from . import options, render, sheets
 from .command import JUDGE, command
 
@@ -24,8 +24,8 @@ _FAILURES = {
     "gap": "the mean gap over the grid",
     "gap_with_bias": "the same with a free bias",
     "worst": "the largest gap of the grid",
-    "lengths": "the gap where lengths vary",
-    "haystack": "the gap in the longest haystack",
+    "lengths": "the gap with random lengths",
+    "haystack": "the gap in the longest sequence",
 }
 FAILED = 3  # the exit code where the condition of --fail-if holds
 
@@ -94,8 +94,8 @@ def _condition(word: str) -> _Condition:
     ),
     options.option(
         "fail_if",
-        f"Exit with code {FAILED} where this holds or the gap is not known, such as 'gap>0.01'; "
-        f"of {', '.join(_FAILURES)}.",
+        f"Exit with code {FAILED} where this holds or the gap did not converge, such as 'gap>0.01'; of "
+        f"{', '.join(f'{name} ({what})' for name, what in _FAILURES.items())}.",
         metavar="CONDITION",
         read=_condition,
     ),
@@ -111,11 +111,13 @@ def judge(args: Any) -> render.Shown:
         said = "several" if any(given) else "nothing"
         raise refuse("attention", said, "one MODULE:FUNCTION or NAME, or one --kernel, or --all")
     if args.quick and args.fail_if is not None and args.fail_if.name == "gap_with_bias":
-        allowed = "gap, worst, lengths or haystack with --quick, which frees no bias"
+        allowed = (
+            "gap, worst, lengths or haystack; this one needs the full verdict: leave out --quick"
+        )
         raise refuse("fail_if", repr(args.fail_if.name), allowed)
-    for name, word in (("out", args.out), ("fail_if", args.fail_if), ("quick", args.quick or None)):
+    for name, word in (("out", args.out), ("fail-if", args.fail_if), ("quick", args.quick or None)):
         if args.all and word is not None:
-            raise refuse(name, "given", "left out with --all")
+            raise Refusal(f"--{name} and --all cannot be combined: leave out one of them")
     from ..studies import judge as judging
 
     if args.all:
@@ -260,6 +262,12 @@ def _fields(verdict: Verdict, files: list[str]) -> dict[str, Any]:
         },
         "lacks": [_cause_fields(each) for each in verdict.lacks],
         "counterfactuals": [_cause_fields(each) for each in verdict.causes.tried],
+        "later_counterfactuals": [
+            {"made": [each.what for each in verdict.lacks[:step]]} | _cause_fields(each)
+            for step, tried in enumerate(verdict.causes.later, start=1)
+            for each in tried
+        ],
+        "at_worst": _at_worst_fields(verdict),
         "lengths": {
             "fixed": _row_fields(verdict.fixed),
             "varied": _row_fields(verdict.varied),
@@ -272,6 +280,18 @@ def _fields(verdict: Verdict, files: list[str]) -> dict[str, Any]:
         "verdict": verdict.paragraph,
         "files": files,
     }
+
+
+def _at_worst_fields(verdict: Verdict) -> dict[str, Any] | None:
+    """JSON fields of the changes on the task with the largest gap, where they were computed."""
+    if verdict.at_worst is None:
+        return None
+    best, *tried = [
+        {"what": what, "recovers": recovers}
+        for what, recovers in (verdict.at_worst[:2], *verdict.at_worst.tried)
+    ]
+    row = render.picked(verdict.worst, "task", "nu", "length", "gap")
+    return row | best | {"counterfactuals": tried}
 
 
 def _cause_fields(each: Any) -> dict[str, Any]:

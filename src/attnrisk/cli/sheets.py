@@ -101,21 +101,39 @@ def exact_parts(verdict: Verdict) -> list[Part]:
         rows_sheet("Fixed length and random length, mean 10", (verdict.fixed, verdict.varied)),
         f"With random lengths, the gap {_changes(verdict.cost_of_lengths)}.",
     ]
-    if verdict.causes.tried:
-        rows = [
-            [each.what, *(f"{gap:z.4f}" for gap in each.after), _recovered(each)]
-            for each in verdict.causes.tried
+    title, causes = "Gap to the Bayes risk after", verdict.causes
+    if causes.tried:
+        parts.append(_changes_sheet(f"{title} one change", causes.tried))
+    for step, tried in enumerate(causes.later, start=1):
+        made = " and ".join(each.what for each in causes.lacks[:step])
+        if tried:
+            parts.append(_changes_sheet(f"{title} {made}, and one more change", tried))
+    if verdict.at_worst is not None:
+        worst = verdict.worst
+        most = float(worst.gap)
+        cells = [["none", f"{most:z.4f}", ""]]
+        cells += [
+            [what, f"{most - by:z.4f}", _recovered(by)] for what, by in verdict.at_worst.tried
         ]
-        before = ["none", *(f"{gap:z.4f}" for gap in verdict.gaps), ""]
-        columns = ["change", *_TABLES.values(), "recovers"]
-        parts.append(Sheet("Gap to the Bayes risk after one change", columns, [before, *rows]))
+        where = f"{worst.task} task, ν = {worst.nu:.4g}, L = {worst.length}"
+        parts.append(Sheet("Largest gap after one change", ["change", where, "recovers"], cells))
     return parts
 
 
-def _recovered(each: Any) -> str:
+def _changes_sheet(title: str, tried: Sequence[Any]) -> Sheet:
+    """The gaps before, and after each change."""
+    rows = [
+        ("none", tried[0].before, ""),
+        *((it.what, it.after, _recovered(it.recovers)) for it in tried),
+    ]
+    cells = [[what, *(f"{gap:z.4f}" for gap in gaps), last] for what, gaps, last in rows]
+    return Sheet(title, ["change", *_TABLES.values(), "recovers"], cells)
+
+
+def _recovered(recovers: float) -> str:
     from ..studies.judge.causes import MATTERS
 
-    return f"{each.recovers:.4f}" if each.recovers >= MATTERS else "—"
+    return f"{recovers:.4f}" if recovers >= MATTERS else "—"
 
 
 def later_parts(verdict: Verdict) -> list[Part]:
@@ -133,7 +151,7 @@ def _changes(change: Estimate) -> str:
 
     if abs(float(change)) < MATTERS:
         return f"changes by less than {MATTERS:g}"
-    return f"{'grows' if float(change) > 0 else 'shrinks'} by {abs(float(change)):.2g}"
+    return f"{'grows' if float(change) > 0 else 'shrinks'} by {abs(float(change)):#.2g}"
 
 
 def rows_sheet(title: str, rows: Sequence[Row], biased: Sequence[Row] = ()) -> Sheet:

@@ -20,7 +20,10 @@ from .risk import compiled_profile
 # for the search and the value at its end, since to compile it takes longer than both.
 _RANDOMISATIONS, _LOG2_POINTS = 8, 10
 # Lengths of `k` in a scan: few against the direction of the needle, which only a decreasing weight needs.
-_BACKWARD, _FORWARD = -np.geomspace(LONGEST, 0.1, 4), np.geomspace(0.1, LONGEST, 14)
+_BACKWARD, _FORWARD = -np.geomspace(0.1, LONGEST, 4), np.geomspace(0.1, LONGEST, 14)
+# Shorter ones, for scores that are divided by their own size plus a small number. They are tried only where the
+# shortest above explains this share of what the best explains, since a NumPy function is slow.
+_SHORT, _SHORT_MATTERS = np.geomspace(1e-8, 0.01, 7), 0.9
 _NARROW = 1e-2  # of the logarithm of a length
 _FALLING = 1e-6  # share of what is explained by which the longest `k` is better than all others
 
@@ -40,19 +43,29 @@ def sampled_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum
         a, b = (float(np.mean(each)) for each in profile(m_kk))
         return -(a**2) / b if b > 0 else 0.0
 
-    lengths = np.concatenate([_BACKWARD, _FORWARD])
-    losses = np.array([loss(m_kk) for m_kk in lengths])
+    def scan(lengths: np.ndarray) -> dict[float, float]:
+        return {float(m_kk): loss(m_kk) for m_kk in lengths}
+
+    sides = [scan(_BACKWARD), scan(_FORWARD)]
+    lowest = min(min(side.values()) for side in sides)
+    for at, side in enumerate(sides):
+        shortest = min(side, key=abs)
+        if side[shortest] <= _SHORT_MATTERS * lowest:
+            sides[at] = scan(math.copysign(1.0, shortest) * _SHORT) | side
+    side = min(sides, key=lambda each: min(each.values()))
+    lengths, losses = np.array(list(side)), np.array(list(side.values()))
     best = int(np.argmin(losses))
-    sign, m_kk = math.copysign(1.0, lengths[best]), float(lengths[best])
-    others = float(np.delete(losses, best).min())
+    m_kk = float(lengths[best])
+    others = min(
+        *np.delete(losses, best), *(min(each.values()) for each in sides if each is not side)
+    )
     falling = abs(m_kk) == LONGEST and losses[best] < (1.0 + _FALLING) * others
     if not falling:
-        scan = np.abs(_FORWARD if sign > 0 else _BACKWARD)
-        step = abs(math.log(scan[1] / scan[0]))
-        near = math.log(abs(m_kk))
+        sign, sizes = math.copysign(1.0, m_kk), np.log(np.abs(lengths))
+        before = sizes[best - 1] if best > 0 else sizes[0] - (sizes[1] - sizes[0])
         found = minimize_scalar(
             lambda log_size: loss(sign * math.exp(log_size)),
-            bounds=(near - step, min(near + step, math.log(LONGEST))),
+            bounds=(before, sizes[min(best + 1, sizes.size - 1)]),
             method="bounded",
             options={"xatol": _NARROW},
         )

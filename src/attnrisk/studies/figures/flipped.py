@@ -67,7 +67,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         xscale="log",
         xlim=(min(row.tokens for row in rows), max(row.tokens for row in rows)),
         ylim=(-0.02, 1.02),
-        ylabel="least risk",
+        ylabel="lowest risk",
     )
     panels[0].minorticks_off()
     add_legend(figure, [line.through() for line in LINES.values()], 5, rows)

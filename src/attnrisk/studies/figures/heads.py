@@ -124,6 +124,6 @@ def plot(rows: Sequence[Row]) -> Figure:
     for axes in panels[-1]:
         axes.set_xlabel(r"signal $\nu$")
     for axes in panels[:, 0]:
-        axes.set_ylabel("least risk")
+        axes.set_ylabel("lowest risk")
     add_legend(figure, [line.through() for line in LINES.values()], 5, rows)
     return figure

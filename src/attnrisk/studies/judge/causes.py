@@ -10,10 +10,10 @@ Five changes are computed, unless they have no effect:
 - bias: a number added to all scores is tuned;
 - growth: weights are proportional to `e^χ`.
 
-There are three tasks: ten tokens, ten on average, and a thousand tokens (fifty with random points). The
-change that recovers most is named, then what recovers most of the rest, as long as it recovers `MATTERS` or more on one
-of them. Of changes that recover nearly as much as the best, the first in the order above is named: it says more about
-the attention. Normalised weights `e^χ/Σe^χ` are those of softmax, which has the Bayes risk on all these tasks (section
+There are three tasks: ten tokens, ten on average, and a thousand tokens (fifty with random points). The change that
+recovers most in total is named, then what recovers most of the rest, as long as it recovers `MATTERS` or more on one of
+them. Of changes that recover nearly as much as the best, the first in the order above is named: it says more about the
+attention. Normalised weights `e^χ/Σe^χ` are those of softmax, which has the Bayes risk on all these tasks (section
 4.4), so that the last change leaves nothing unexplained.
 """
 
@@ -82,10 +82,22 @@ class Counterfactual(NamedTuple):
 
 
 class Causes(NamedTuple):
-    """The changes that were computed for the attention, and those that explain its gap, in order."""
+    """The changes that were computed for the attention, and those that explain its gap, in order.
+
+    `later` are the changes that were computed after each of `lacks`, with the attention as changed before.
+    """
 
     tried: tuple[Counterfactual, ...]
     lacks: tuple[Counterfactual, ...]
+    later: tuple[tuple[Counterfactual, ...], ...] = ()
+
+
+class AtWorst(NamedTuple):
+    """The change that recovers most of the gap on one task, how much, and what all that were computed recover."""
+
+    what: str
+    recovers: float
+    tried: tuple[tuple[str, float], ...] = ()
 
 
 class _Stretched(AbstractPerLength):
@@ -134,7 +146,7 @@ def find_causes(
     found: Traits | None = None,
 ) -> Causes:
     """Causes for an attention with these gaps and traits; `biased` are its gaps with a free bias, if they are known."""
-    first = tried = _try_all(attention, gaps, biased, found)
+    steps = [tried := _try_all(attention, gaps, biased, found)]
     lacks: list[Counterfactual] = []
     while True:
         useful = [(each, of) for each, of in tried if each.recovers >= MATTERS]
@@ -148,19 +160,21 @@ def find_causes(
         tried = []
         if changed is not None and max(named.after) >= MATTERS:
             tried = _try_all(changed, named.after)
-    return Causes(tuple(each for each, _ in first), tuple(lacks))
+        steps.append(tried)
+    first, *later = (tuple(each for each, _ in step) for step in steps)
+    return Causes(first, tuple(lacks), tuple(later))
 
 
 def best_change(
     attention: AbstractAttention, place: Bayes, gap: float, found: Traits
-) -> tuple[str, float] | None:
-    """The change that recovers most of the gap on one task, and how much, if it is at least 0.01.
+) -> AtWorst | None:
+    """The change that recovers most of the gap on one task, if it recovers at least 0.01.
 
     None is tried after one that recovers nearly all.
     """
     recovered: dict[str, float] = {}
     for what in KINDS:
-        if what == GROWTH and _is_normalised(found):
+        if what == GROWTH and found.normalised:
             recovered[what] = gap  # it is softmax then
         else:
             changed = _CHANGES[what](attention, found)
@@ -171,7 +185,8 @@ def best_change(
     most = max(recovered.values(), default=0.0)
     if most < MATTERS:
         return None
-    return next(pair for pair in recovered.items() if pair[1] >= _NEARLY * most)
+    tried = tuple(recovered.items())
+    return AtWorst(*next(pair for pair in tried if pair[1] >= _NEARLY * most), tried)
 
 
 def _try_all(
@@ -190,7 +205,7 @@ def _try_all(
     found = found or traits(attention)
     for what in KINDS:
         after = biased if what == BIAS else None
-        if what == GROWTH and _is_normalised(found):
+        if what == GROWTH and found.normalised:
             changed, after = None, NO_GAPS
         else:
             changed = _CHANGES[what](attention, found)
@@ -198,7 +213,7 @@ def _try_all(
                 continue
         if changed is not None and what == TEMPERATURE and not _is_scaleless(found):
             # At a fixed length k has the same effect. Growth would recover all of the rest, and be named instead.
-            if _is_normalised(found) and gaps.lengths < _NEARLY * sum(gaps):
+            if found.normalised and gaps.lengths < _NEARLY * sum(gaps):
                 continue
             gap = float(answer(changed, [VARIED], quick=True)[VARIED].gap)
             after = gaps._replace(lengths=gap)
@@ -212,17 +227,13 @@ def _try_all(
     return tried
 
 
-def _is_normalised(found: Traits) -> bool:
-    return found.normalised and found.constant == 0
-
-
 def _is_scaleless(found: Traits) -> bool:
     return found.slope == "scaleless" and found.family == "general"
 
 
 def _normalise(attention: Any, found: Traits) -> AbstractAttention | None:
     """`w/Σw`, with negative weights set to zero."""
-    if _is_normalised(found):
+    if found.normalised:
         return None
     if found.family == "kernel":
         return _kernel_like(attention, lambda known, x: known.log_phi(x) + safe_log(known.share(x)))
@@ -288,9 +299,10 @@ def _heat(attention: AbstractAttention, found: Traits) -> AbstractAttention | No
     """The attention with scores times `log L`; divided by it if the formula contains the length."""
     whole: Any = attention
     if _is_scaleless(found):
+        centred = attention.ignores_shifts
 
         def scaled(scores: Any) -> Any:
-            size = jnp.sqrt(jnp.mean(scores**2))
+            size = jnp.std(scores) if centred else jnp.sqrt(jnp.mean(scores**2))
             return jax.nn.softmax(size * safe_log(whole(scores)))
 
         return recognise(scaled, "of its own temperature")

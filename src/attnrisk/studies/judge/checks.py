@@ -121,6 +121,8 @@ def _checked_values(function: Function, name: str, scores: np.ndarray) -> np.nda
     first = int(np.argmax(bad.any(-1)))
     value = weights[first][bad[first]][0]
     reason = f"it gives {value:g} for the scores {few(scores[first])}"
+    if scores.shape[-1] == 1:
+        reason += ", a sequence of one token"
     if (scores[first] < 0).all():
         reason += ", which are all negative: is it a division by zero, or the logarithm or root of a negative number?"
     raise reject(name, reason)

@@ -10,6 +10,7 @@ from .causes import (
     NORMALISATION,
     POSITIVITY,
     TEMPERATURE,
+    AtWorst,
     Counterfactual,
     Gaps,
 )
@@ -60,7 +61,7 @@ def paragraph(
     floor: float,
     worst: Row,
     biased: bool = True,
-    at_worst: tuple[str, float] | None = None,
+    at_worst: AtWorst | None = None,
 ) -> str:
     """A few sentences on the mean gap over the grid and on the counterfactuals.
 
@@ -76,23 +77,25 @@ def paragraph(
             "with random lengths and in a long sequence."
         )
     elif float(gap) >= MATTERS:
-        sentences.append(f"Its mean gap to the Bayes risk is {float(gap):.2g}.")
+        sentences.append(f"Its mean gap to the Bayes risk is {float(gap):#.2g}.")
         if not lacks:
             sentences.append(
-                f"The largest gap, {float(worst.gap):.2g}, is on the {worst.task} task (ν = {worst.nu:.3g}, "
+                f"The largest gap, {float(worst.gap):#.2g}, is on the {worst.task} task (ν = {worst.nu:.3g}, "
                 f"L = {worst.length})."
             )
             if at_worst is not None:
-                sentences.append(f"There, {_CHANGED[at_worst[0]]} recovers {at_worst[1]:.2g}.")
+                sentences.append(
+                    f"There, {_CHANGED[at_worst.what]} recovers {at_worst.recovers:#.2g}."
+                )
     for at, each in enumerate(lacks):
         lost = getattr(each.before, each.where)
         verb, gap_words = ("It lacks", "gap") if at == 0 else ("It also lacks", "remaining gap")
-        part = "the whole" if each.recovers > lost - MATTERS else f"{each.recovers:.2g} of the"
+        part = "the whole" if each.recovers > lost - MATTERS else f"{each.recovers:#.2g} of the"
         noun = {BIAS: "a bias", GROWTH: "growth", TEMPERATURE: "a temperature"}.get(
             each.what, each.what
         )
         sentences.append(
-            f"{verb} {noun}: {_CHANGED[each.what]} recovers {part} {gap_words} of {lost:.2g} {_WHERE[each.where]}."
+            f"{verb} {noun}: {_CHANGED[each.what]} recovers {part} {gap_words} of {lost:#.2g} {_WHERE[each.where]}."
         )
     if any(each.what == BIAS for each in lacks) and longest.result is Result.BECOMES_SOFTMAX:
         sentences.append("As its bias diverges it becomes softmax.")

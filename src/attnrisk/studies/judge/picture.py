@@ -5,6 +5,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -20,6 +21,11 @@ STEM = "verdict"
 _MINE = "#7a3fb0"  # of no attention of the catalogue
 _OTHERS = (_MINE, "#d4a017", "#2a9d8f", "#b5179e")  # of a user's attentions side by side
 _RISKS = (-0.02, 1.05)
+_WIDEST, _NARROWEST = 5.0, 1.8  # points: of curves side by side
+_LEGEND_WIDTH, _LEGEND_HANDLE = (
+    72,
+    9,
+)  # letters in a row of their legend, and as many as the line beside a name takes
 
 
 def draw(verdict: Verdict, out: Path) -> list[Path]:
@@ -50,34 +56,46 @@ def plot(verdict: Verdict) -> Figure:
 
 
 def draw_comparison(found: Sequence[tuple[str, Compared]], task: str, out: Path) -> None:
-    """Write risks against the number of tokens, solid as the attentions are and dotted with a free bias."""
+    """Write the picture of `plot_comparison` into a file."""
     with context():
-        figure = Figure(figsize=(4.6, 3.2), layout="constrained")
-        axes = figure.subplots()
-        names = list(dict.fromkeys(name for name, _ in found))
-        own = iter(_OTHERS)
-        for name in names:
-            rows = [each for known, each in found if known == name]
-            colour = COLOURS[name] if name in COLOURS else next(own, _MINE)
-            lengths = [int(each.plain.length) for each in rows]
-            for kind, style in (("plain", "solid"), ("biased", "dotted")):
-                points = [getattr(each, kind) for each in rows]
-                label = name if kind == "plain" else None
-                risks = [float(point.risk) for point in points]
-                axes.plot(lengths, risks, color=colour, linestyle=style, linewidth=1.5, label=label)
-                for length, point in zip(lengths, points, strict=True):
-                    axes.add_line(_point(length, point, colour))
-        first = [each.plain for known, each in found if known == names[0]]
-        lengths, bayes = [int(row.length) for row in first], [float(row.bayes) for row in first]
-        axes.plot(lengths, bayes, color=INK, linewidth=0.9, label="Bayes", zorder=1)
-        signals = {row.nu / log(int(row.length)) for row in first if int(row.length) > 1}
-        fixed = len({row.nu for row in first}) == 1
-        signal = f"{first[0].nu:g}" if fixed else rf"{min(signals):.3g}\,\log L"
-        axes.set(xlabel="tokens $L$", ylabel="least risk", xscale="log", ylim=_RISKS)
-        axes.set_title(rf"{task} task, $\nu = {signal}$; dotted: with a free bias")
-        figure.legend(loc="outside lower center", ncols=4)
+        figure = plot_comparison(found, task)
         metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(out.suffix)
         figure.savefig(out, dpi=RESOLUTION, metadata=metadata)
+
+
+def plot_comparison(found: Sequence[tuple[str, Compared]], task: str) -> Figure:
+    """Risks against the number of tokens, solid as the attentions are and dotted with a free bias."""
+    figure = Figure(figsize=(4.6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    names = list(dict.fromkeys(name for name, _ in found))
+    own = iter(_OTHERS)
+    # From wide to narrow, and dotted ones above solid ones, so that of curves that coincide all can be seen.
+    widths = np.linspace(_WIDEST, _NARROWEST, len(names) + 1)[1:]
+    for name, width in zip(names, widths, strict=True):
+        rows = [each for known, each in found if known == name]
+        colour = COLOURS[name] if name in COLOURS else next(own, _MINE)
+        lengths = [int(each.plain.length) for each in rows]
+        for kind, style, above in (("plain", "solid", 2.0), ("biased", "dotted", 2.5)):
+            points = [getattr(each, kind) for each in rows]
+            label = name if kind == "plain" else None
+            risks = [float(point.risk) for point in points]
+            look = {"color": colour, "linestyle": style, "linewidth": width, "zorder": above}
+            axes.plot(lengths, risks, label=label, **look)
+            for length, point in zip(lengths, points, strict=True):
+                axes.add_line(_point(length, point, colour))
+                axes.lines[-1].set_markersize(width + 2.0)
+    first = [each.plain for known, each in found if known == names[0]]
+    lengths, bayes = [int(row.length) for row in first], [float(row.bayes) for row in first]
+    axes.plot(lengths, bayes, color=INK, linewidth=0.6, label="Bayes", zorder=3)
+    signals = {row.nu / log(int(row.length)) for row in first if int(row.length) > 1}
+    fixed = len({row.nu for row in first}) == 1
+    signal = f"{first[0].nu:g}" if fixed else rf"{min(signals):.3g}\,\log L"
+    axes.set(xlabel="tokens $L$", ylabel="lowest risk", xscale="log", ylim=_RISKS)
+    axes.set_title(rf"{task} task, $\nu = {signal}$; dotted: with a free bias")
+    longest = max(map(len, names))
+    columns = max(1, min(4, _LEGEND_WIDTH // (longest + _LEGEND_HANDLE)))
+    figure.legend(loc="outside lower center", ncols=columns)
+    return figure
 
 
 def _draw_grid(axes: Axes, rows: Sequence[Row]) -> None:

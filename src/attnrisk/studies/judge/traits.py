@@ -18,6 +18,8 @@ _TOKENS = 10.0  # among which an attention that knows the length is looked at
 _SUM = 1e-9  # by which the weights of a sequence may miss one
 _SATURATED = 0.05  # a smaller gain of log φ from a doubling is that of a function with a bound
 _LEAST_DEGREE = 0.1  # of a power that is none
+# Scores of order one are stretched by this factor; an ε ≤ 1e-4 beside their size changes weights by less than this.
+_STRETCH, _SCALELESS = 8.0, 1e-3
 _FASTER = (
     1.5  # what an exponential gains from a doubling doubles each time, what a power gains stays
 )
@@ -26,7 +28,7 @@ _FASTER = (
 class Traits(NamedTuple):
     """`normalised`: weights sum to one. `constant`: what a kernel adds to its sum. `slope`: whether it has a gradient
     to learn by (`fine`, `flat`, `undefined`, or `missing` where jax has none) that leads to a minimum (if not,
-    `scaleless`)."""
+    `scaleless`, up to a small number in a denominator)."""
 
     family: str
     normalised: bool
@@ -41,6 +43,8 @@ class Traits(NamedTuple):
             return (
                 f"a kernel over a constant plus its sum, φ(χ)/(c + Σφ), growth of φ: {self.growth}"
             )
+        if self.family == "kernel" and not self.normalised:
+            return f"a kernel ψ(χ)/Σφ, where ψ is φ or zero, growth of φ: {self.growth}"
         if self.family == "kernel":
             return f"a normalised kernel φ(χ)/Σφ, growth of φ: {self.growth}"
         if self.family == "element-wise":
@@ -55,7 +59,8 @@ def traits(attention: Any) -> Traits:
     constant, normalised = 0.0, attention.family != "kernel" and _sums_to_one(attention)
     if attention.family == "kernel":
         probes = jnp.asarray(np.linspace(-_NEAR, _NEAR, 9))
-        constant, normalised = known.constant, bool(np.all(np.asarray(known.share(probes)) == 1.0))
+        constant = known.constant
+        normalised = constant == 0 and bool(np.all(np.asarray(known.share(probes)) == 1.0))
     return Traits(attention.family, normalised, constant, _growth(attention), _slope(attention))
 
 
@@ -132,4 +137,10 @@ def _slope(attention: AbstractAttention) -> str:
         return "undefined"
     if not np.any(slopes != 0):
         return "flat"
+    if attention.family == "general":
+        # Up to an ε in a denominator. Weights that hardly change at all, as near hardmax, are another matter.
+        changes = np.median(np.abs(slopes).max((1, 2))) > _SCALELESS
+        plain, stretched = call(attention, scores), call(attention, _STRETCH * scores)
+        near = np.abs(stretched - plain).max() <= _SCALELESS * np.abs(plain).max()
+        return "scaleless" if changes and near else "fine"
     return "fine" if attention.is_scale_sensitive else "scaleless"

@@ -16,7 +16,7 @@ from ...population import elementwise_floor
 from ...population.plan import is_exact
 from ..execute import Progress, in_threads
 from .bridge import Foreign
-from .causes import MATTERS, Causes, Counterfactual, Gaps, best_change, find_causes
+from .causes import MATTERS, AtWorst, Causes, Counterfactual, Gaps, best_change, find_causes
 from .curves import REFERENCES, Point, curve, reference_curve
 from .family import LIMIT, Clipped, RecognisedPartialKernel, attention_name, overflows, recognise
 from .paragraph import paragraph, survival
@@ -47,8 +47,9 @@ _OBSTACLES = {
     "missing": "Learning was not computed: jax cannot differentiate the function in both modes (`lax.while_loop`, for "
     "example).",
     "undefined": "Learning was not computed: the derivative is NaN at some scores.",
-    "scaleless": "Learning was not computed: the weights do not depend on the scale of the scores, so that a ridge "
-    "penalty shrinks k without changing the loss, and the empirical risk has no minimum.",
+    "scaleless": "Learning was not computed: the weights do not depend on the scale of the scores, or only through a "
+    "small number beside it, so that a ridge penalty shrinks k without changing the loss, and the empirical risk has "
+    "no minimum, or one where the scores are as small as that number.",
 }
 _PER_LENGTH = {
     "kernel": "At each fixed length it is a normalised kernel. Declare it as `ar.Kernel(lambda score, length: "
@@ -61,7 +62,7 @@ _FOREIGN = {
     "numpy": "Approximate: the NumPy function was called unchanged, and its gradients are central differences.",
     "torch": "The PyTorch function was called unchanged; values and gradients are PyTorch's, in double precision.",
 }
-_DRAWN = "Approximate: the risk is an average over random points."
+_DRAWN = "Approximate: risks are averages over random points, with standard errors."
 _LEFT_OUT = "Approximate: a small constant in its denominator was left out; it changes weights by less than 1e-4."
 _CUT = "It is not finite for large scores: scores of size 300 and more were clipped."
 
@@ -75,9 +76,9 @@ class Verdict:
     for a quick verdict). `haystacks` and `biased_haystacks` are sequences of growing length with `ν = 4 log L`; `fixed`
     and `varied` have ten tokens, always or on average. `floors` are the lowest risks of any element-wise attention, on
     `fixed` and in the longest sequence. `causes` are the counterfactuals that were computed, and what the attention
-    lacks; if it lacks nothing, `at_worst` is the change that recovers most on the task with the largest gap, and how
-    much. `curves` are learning curves, including those of softmax and linear attention, and `flow` counts the end
-    points of gradient flow from small initialisations; each is `None` where it is not defined, and `notes` say why.
+    lacks; if it lacks nothing, `at_worst` are the changes on the task with the largest gap. `curves` are learning
+    curves, including those of softmax and linear attention, and `flow` counts the end points of gradient flow from
+    small initialisations; each is `None` where it is not defined, and `notes` say why.
     """
 
     name: str
@@ -95,7 +96,7 @@ class Verdict:
     curves: tuple[Point, ...] | None
     flow: Basins | None
     notes: tuple[str, ...]
-    at_worst: tuple[str, float] | None = None
+    at_worst: AtWorst | None = None
 
     def __str__(self) -> str:
         return f"{self.name}: {self.traits.words}.\nMean gap to the Bayes risk: {self.gap}.\n{self.paragraph}"
@@ -130,9 +131,13 @@ class Verdict:
         """The verdict in words and numbers."""
         biased = bool(self.biased_haystacks)
         longest = (self.biased_haystacks or self.haystacks)[-1]
-        worst = max(self.rows, key=lambda row: float(row.gap))
         known = self.gap, self.gaps, self.lacks, longest, self.floors[1]
-        return paragraph(*known, worst, biased, self.at_worst)
+        return paragraph(*known, self.worst, biased, self.at_worst)
+
+    @property
+    def worst(self) -> Row:
+        """The task of `rows` with the largest gap."""
+        return max(self.rows, key=lambda row: float(row.gap))
 
     @property
     def gaps(self) -> Gaps:
@@ -246,6 +251,7 @@ def _judge(
         curves=None,
         flow=None,
         notes=_foreign_notes(student)
+        + (_DRAWN,) * (not is_exact(_FIXED, student))
         + _length_notes(student)
         + (_LEFT_OUT,) * (isinstance(student, RecognisedPartialKernel) and student.approximate)
         + (
@@ -289,7 +295,7 @@ def _foreign_notes(student: Any) -> tuple[str, ...]:
     )
     if not isinstance(function, Foreign):
         return ()
-    return (_FOREIGN[function.library], *[_DRAWN] * (not is_exact(_FIXED, student)))
+    return (_FOREIGN[function.library],)
 
 
 def _length_notes(student: AbstractAttention) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ class Wanted(NamedTuple):
 
 ATTENTION = Wanted(
     "attention",
-    "a function of an array of L scores that returns an array of L weights, written with jax.numpy, such as",
+    "a function of an array of L scores that returns an array of L weights, written with jax.numpy, NumPy or PyTorch, "
+    "such as",
     EXAMPLE,
 )
 IN_PYTORCH = ATTENTION._replace(example=TRANSLATION)
