@@ -154,7 +154,7 @@ def amp(args: Any) -> render.Shown:
         ("q_v", f"{fit.q_v:.6f}", f"{fit.expected_q_v:.6f}", fit.q_v, limit.q_v),
     )
     rows = [
-        (name, shown, expected, render.with_error(theory, _DIGITS), f"{value - float(theory):+.4f}")
+        (name, shown, expected, render.with_error(theory, _DIGITS), f"{value - float(theory):+z.4f}")
         for name, shown, expected, value, theory in numbers
     ]
     mark = "" if fit.converged else "! "
