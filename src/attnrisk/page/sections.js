@@ -2,7 +2,7 @@
 
 // ---- One sequence ----------------------------------------------------------------------------------------------
 
-const LONGEST_DRAWN = 1000, MOST_BARS = 24, ROW = 66, BOXES = 44;
+const LONGEST_DRAWN = 1000, MOST_BARS = 24, ROW = 66, LINE = 14, BOXES = 44;
 
 /** Uniform numbers of a seed, the same in every browser (mulberry32). */
 function randomNumbers(seed) {
@@ -47,6 +47,7 @@ function drawSequence() {
     const predicted = `|v| = ${threeDigits(minimum.v)}, predicts ${fixed(minimum.v * dot(weights, values), 2)}`;
     return [{
       title: narrow ? `${name.slice(0, 16)}: ${shares}` : `${name.slice(0, 30)}: ${shares}, ${predicted}`,
+      more: narrow ? predicted : "",
       heights: at(weights), style: styleOf(name), normalised: atlas.attentions[name].family !== "element-wise",
     }];
   });
@@ -62,28 +63,30 @@ const shortNumber = (value) =>
 /** The tokens as boxes with their values, their fields, and a row of weights for each attention. */
 function drawBars(place, tokens, rows, { needle, values, numbers }) {
   const width = Math.max(260, place.clientWidth), step = width / values.length;
-  const label = `One sequence. ${rows.map((row) => row.title).join(". ")}`;
-  const height = BOXES + (rows.length + 1) * ROW;
+  const label = `One sequence. ${rows.map(({ title, more }) => (more ? `${title}, ${more}` : title)).join(". ")}`;
+  const high = ROW + (rows.some((row) => row.more) ? LINE : 0), height = BOXES + ROW + rows.length * high;
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   const kind = (i) => (i === needle ? "needle" : "other");
   const middle = (i) => step * (i + 0.5);
   values.forEach((value, i) => {
-    const box = { class: `token-${kind(i)}`, x: step * (i + 0.06), width: step * 0.88, y: 18, height: 22, rx: 3 };
+    const box = { class: `token-${kind(i)}`, x: step * (i + 0.04), width: step * 0.92, y: 18, height: 22, rx: 3 };
     const token = svg.appendChild(shape("g", {}));
     token.append(shape("title", {}, `token ${numbers[i] + 1}, value ${fixed(value, 2)}${i === needle ? ", the needle" : ""}`));
     token.append(shape("rect", box));
-    if (step >= 36) token.append(shape("text", { x: middle(i), y: 33, "text-anchor": "middle" }, fixed(value, 2)));
+    if (step >= 36) token.append(shape("text", { class: "token-value", x: middle(i), y: 33, "text-anchor": "middle" }, fixed(value, 2)));
   });
   const at = Math.min(width - 22, Math.max(22, middle(needle)));
   svg.append(shape("text", { class: "needle-label", x: at, y: 13, "text-anchor": "middle" }, "needle"));
   if (at > 150) svg.append(shape("text", { class: "quiet", x: 0, y: 13 }, step >= 36 ? "tokens and their values" : "tokens"));
   const shared = rows.filter((row) => row.normalised).flatMap((row) => row.heights);
-  [tokens, ...rows].forEach(({ title, heights, style, normalised: isNormalised }, line) => {
+  [tokens, ...rows].forEach(({ title, more, heights, style, normalised: isNormalised }, line) => {
     const scaled = isNormalised ? shared : heights; // weights that sum to one share a scale
-    const high = Math.max(1e-9, ...scaled), low = Math.min(0, ...scaled), top = BOXES + line * ROW;
-    const y = (value) => top + 62 - ((value - low) / (high - low)) * 40;
+    const most = Math.max(1e-9, ...scaled), least = Math.min(0, ...scaled);
+    const top = BOXES + (line && ROW + (line - 1) * high), bottom = top + (line ? high : ROW) - 4;
+    const y = (value) => bottom - ((value - least) / (most - least)) * 40;
     if (style) svg.append(shape("path", { class: `curve ${style}`, d: `M0 ${top + 11}h17` }));
     svg.append(shape("text", { x: style ? 22 : 0, y: top + 15 }, title));
+    if (more) svg.append(shape("text", { x: 22, y: top + 15 + LINE }, more));
     heights.forEach((value, i) => {
       svg.append(shape("rect", {
         class: `bar-${kind(i)}`, x: step * (i + 0.12), width: step * 0.76,
