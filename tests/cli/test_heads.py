@@ -179,7 +179,7 @@ def test_compared_heads_are_those_of_population(run, monkeypatch):
 
 def test_heads_are_compared_as_they_are_and_with_free_biases(monkeypatch):
     """Each search at each length, with a signal that grows; here without the searches."""
-    module, asked = import_module("attnrisk.studies.judge.compare"), []
+    module, asked = import_module("attnrisk.studies.judge.comparison"), []
 
     def least(task, attention):
         asked.append((str(task.length), float(task.strength) ** 2, attention.free_bias))

@@ -2,12 +2,17 @@
 
 import doctest
 import inspect
+from importlib import import_module
 
 import jax
 import pytest
 
 import attnrisk as ar
 
+PACKAGES = (
+    *("tasks", "attention", "population", "flow", "marion", "learning", "simulation"),
+    *("trained", "studies", "studies.judge"),
+)
 PUBLIC = {name: getattr(ar, name) for name in ar.__all__}
 FUNCTIONS = sorted(name for name, found in PUBLIC.items() if inspect.isfunction(found))
 WITH_EXAMPLES = sorted(name for name, found in PUBLIC.items() if ">>>" in (found.__doc__ or ""))
@@ -34,7 +39,23 @@ def test_arguments_and_returns_are_described(name: str) -> None:
     text = inspect.getdoc(PUBLIC[name]) or ""
     for argument in inspect.signature(PUBLIC[name]).parameters:
         assert f"\n    {argument}: " in text or f"\n    *{argument}: " in text, argument
-    assert "\nReturns:\n" in text
+    returned = text.partition("\nReturns:\n")[2].partition("\n\n")[0]
+    assert returned
+    # The reference sets what is before a colon as a type, with its backticks.
+    assert ":" not in returned
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_summaries_are_complete_sentences(package: str) -> None:
+    """The tables of the reference show the first line of a docstring."""
+    module = import_module(f"attnrisk.{package}")
+    for found in (getattr(module, name) for name in module.__all__):
+        if inspect.isclass(found) or inspect.isfunction(found):
+            own = vars(found).items() if inspect.isclass(found) else ()
+            for each in (found, *(member for name, member in own if name[0] != "_")):
+                if inspect.isclass(each) or inspect.isfunction(each) or isinstance(each, property):
+                    first = (each.__doc__ or ".").strip().split("\n")[0]
+                    assert first.endswith("."), each
 
 
 @pytest.mark.parametrize(

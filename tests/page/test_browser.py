@@ -1,6 +1,7 @@
 """The page in a real Chromium: fast, readable, usable by keyboard, and safe."""
 
 import random
+import re
 import shutil
 import subprocess
 from importlib.resources import files
@@ -96,7 +97,7 @@ def test_by_default_biases_are_those_of_the_package(visit):
         assert surface in ("free" if tuned else "0", None), name
     page.evaluate("update({ show: ['erf'] })")
     b = page.locator("#values tr", has_text="erf").locator("td").last.inner_text()
-    assert float(b.replace("best b", "")) < -1.0
+    assert float(b.replace("best b", "").replace("−", "-")) < -1.0
 
 
 def test_two_heads_have_their_own_task(visit, tmp_path):
@@ -208,11 +209,32 @@ def test_the_link_to_the_content_keeps_the_state(visit):
     assert not page.locator("#notice").is_visible()
 
 
-def test_only_a_gap_within_its_error_is_zero(visit):
+def test_a_number_has_the_digits_that_its_error_allows(visit):
     page = visit()
-    for gap, said in ((1e-4, "0 within"), (-1e-4, "0 within"), (-0.2, "-0.2000"), (0.2, "0.2000")):
-        found = f"{{ risk: {0.5 + gap}, error: 1e-3 }}"
-        assert page.evaluate(f"gapText({found}, {{ risk: 0.5, error: 0 }})").startswith(said)
+    for gap, error, said in (
+        (1e-4, 1e-3, "0 within 1e-3"),
+        (-1e-4, 1e-3, "0 within 1e-3"),
+        (-0.2, 1e-3, "−0.200 ± 1e-3"),
+        (0.0586, 2e-2, "0.06 ± 2e-2"),
+        (0.25, 0, "0.2500"),
+    ):
+        found = f"{{ risk: {0.5 + gap}, error: {error} }}"
+        assert page.evaluate(f"gapText({found}, {{ risk: 0.5, error: 0 }})") == said
+    sizes = (
+        "[sizeText(1e-9), sizeText(-15.7, true), sizeText(1000), sizeText(-2.345), fixed(-1e-3, 2)]"
+    )
+    assert page.evaluate(sizes) == ["0", "→ −∞", "→ ∞", "−2.35", "0.00"]
+
+
+def test_no_attention_stands_above_its_bound(visit):
+    page = visit()
+    page.evaluate("update({ show: names, bias: 'free' })")
+    for nu, length in ((0, 2), (0.1, 16), (9, 16), (60, 2), (29, 10**6)):
+        page.evaluate(f"update({{ nu: {nu}, length: {length} }})")
+        order = page.locator("#values th").all_inner_texts()
+        assert order[0] == "Bayes risk"
+        floor = order.index("element-wise floor")
+        assert floor < min(order.index(name) for name in ("linear", "erf", "sigmoid"))
 
 
 def test_hovering_shows_values_with_errors(visit):
@@ -234,7 +256,27 @@ def test_the_guided_path_ends_with_numbers(visit):
         page.get_by_role("button", name="Next step").click()
     assert page.get_by_role("button", name="Next step").is_disabled()
     assert page.evaluate("[state.bias, state.follow]") == ["free", True]
-    assert "million tokens" in page.inner_text("#step")
+    text = page.inner_text("#step")
+    assert "million tokens" in text
+    said, shown = (re.findall(r"0\.\d+", each) for each in (text, page.inner_text("#values")))
+    assert len(said) == 4
+    for number in said:
+        assert min(abs(float(number) - float(each)) for each in shown) <= 5.1e-4
+    # The signal follows the length, and the steps end with the task they are about.
+    page.locator("#length").press("Home")
+    nu, length = page.evaluate("[state.nu, state.length]")
+    assert (nu, length) == (pytest.approx(4 * np.log(2), abs=1e-5), 2)
+    page.get_by_label("max: the needle").check()
+    assert page.locator("#steps [aria-current]").count() == 0
+    assert page.locator("#step h3").count() == 0
+
+
+def test_the_signal_follows_the_length_within_its_range(visit):
+    page = visit("#nu=30&length=100&follow=yes")
+    page.locator("#length").press("End")
+    nu, length = page.evaluate("[state.nu, state.length]")
+    assert length == 10**4
+    assert nu == 60
 
 
 HOSTILE = [

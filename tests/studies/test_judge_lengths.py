@@ -10,7 +10,7 @@ import pytest
 import attnrisk as ar
 from attnrisk.cli.judge import user_code
 from attnrisk.studies.judge import recognise
-from attnrisk.studies.judge.compare import _heads_of
+from attnrisk.studies.judge.comparison import _heads_of
 
 
 def ssmax(scores):
@@ -54,7 +54,7 @@ def test_warnings_of_the_package_are_shown_and_those_of_the_user_are_not():
     own = "the risk of mine is 0.5 ± 0.1"
     with user_code(), warnings.catch_warnings(record=True) as shown:
         for text in (own, "overflow encountered in exp"):
-            for module in ("attnrisk.studies.judge.compare", "mine"):
+            for module in ("attnrisk.studies.judge.comparison", "mine"):
                 warnings.warn_explicit(text, RuntimeWarning, "file.py", 1, module)
         np.log(np.zeros(1))
     assert [str(each.message) for each in shown] == [own]

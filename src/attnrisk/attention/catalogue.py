@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 _ENTRIES = (
     Entry(Softmax, "e^χ / Σe^χ", True, "exponential", "Vaswani et al. 2017, arXiv 1706.03762"),
     Entry(Linear, "1 + χ", False, "linear", "Duranthon et al. 2025, arXiv 2509.21936"),
-    Entry(Erf, "1 + erf(c + χ)", False, "bounded", "Marion et al. 2024, arXiv 2410.01537"),
+    Entry(Erf, "1 + erf(b + χ)", False, "bounded", "Marion et al. 2024, arXiv 2410.01537"),
     Entry(Softplus, "softplus(χ) / Σ", True, "linear", "Duranthon et al. 2025, arXiv 2509.21936"),
     Entry(
         EluPlusOne,
@@ -56,7 +56,7 @@ _ENTRIES = (
         "Miller 2023, Attention Is Off By One",
     ),
     Entry(
-        Sigmoid, "1 / (1 + e^-(c + χ))", False, "bounded", "Ramapuram et al. 2024, arXiv 2409.04431"
+        Sigmoid, "1 / (1 + e^-(b + χ))", False, "bounded", "Ramapuram et al. 2024, arXiv 2409.04431"
     ),
     Entry(ElementwiseRelu, "max(χ, 0)", False, "linear", "Wortsman et al. 2023, arXiv 2309.08586"),
     Entry(

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._check import function, refuse, whole
+from .._check import function as check_function
+from .._check import refuse, whole
 from .base import AbstractAttention, Mask, count_tokens
 
 # In the place of scores of tokens that there are not: far below any score, and finite, so that derivatives are too.
@@ -46,8 +47,10 @@ class General(AbstractGeneral):
     name: ClassVar[str] = "general"
     function: Callable[..., Any] = eqx.field(static=True)
 
-    def __check_init__(self) -> None:
-        function("function", self.function)
+    def __init__(self, function: Callable[..., Any], *, bias: Any = 0.0, free_bias: bool = False):
+        self.function = check_function("function", function)
+        self.bias = bias
+        self.free_bias = free_bias
 
     @property
     def takes_mask(self) -> bool:
@@ -76,8 +79,10 @@ def _present(scores: Float[Array, " L"], mask: Mask) -> Float[Array, " L"]:
 
 
 class ClippedSoftmax(AbstractGeneral):
-    """Softmax scaled to `[low, high]` and clipped to `[0, 1]`, so that small weights vanish (Bondarenko et al. 2023,
-    arXiv 2306.12929, whose values for BERT these are)."""
+    """Softmax scaled to `[low, high]` and clipped to `[0, 1]`, so that small weights vanish.
+
+    The default values are those for BERT in Bondarenko et al. (2023, arXiv 2306.12929).
+    """
 
     name: ClassVar[str] = "clipped-softmax"
     low: float = eqx.field(static=True, default=-0.03)
@@ -90,10 +95,10 @@ class ClippedSoftmax(AbstractGeneral):
 
 
 class Cosine(AbstractGeneral):
-    """Softmax of scores normalised to unit size, times `log2(L² - L)`, as for queries and keys of unit norm, with the
-    initial temperature of Henry et al. (2020, arXiv 2010.04245).
+    """Softmax of scores normalised to unit size, times `log2(L² - L)`.
 
-    In this model all tokens have nearly the same norm, so normalising removes the norm of `k`: weights do not depend on
+    Queries and keys of unit norm with the initial temperature of Henry et al. (2020, arXiv 2010.04245) give this. In
+    this model all tokens have nearly the same norm, so normalising removes the norm of `k`: weights do not depend on
     the scale of the scores.
     """
 

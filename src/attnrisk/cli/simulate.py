@@ -154,8 +154,8 @@ def amp(args: Any) -> render.Shown:
         ("q_v", f"{fit.q_v:.6f}", f"{fit.expected_q_v:.6f}", fit.q_v, limit.q_v),
     )
     rows = [
-        (name, shown, expected, render.with_error(theory, _DIGITS), f"{value - float(theory):+.4f}")
-        for name, shown, expected, value, theory in numbers
+        (name, shown, expected, render.with_error(large, _DIGITS), f"{value - float(large):+z.4f}")
+        for name, shown, expected, value, large in numbers
     ]
     mark = "" if fit.converged else "! "
     told = f"({fit.iterations} steps from {args.start}, {seconds:.3g} s)"

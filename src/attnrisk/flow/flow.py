@@ -119,12 +119,14 @@ def gradient_flow(
         task: The task.
         attention: The attention, with `H` heads.
         start: Initial overlaps, `M` of shape `(H+1, F+1)`, or a batch with one leading axis of `n` runs.
-        times: Ascending times `≥ 0` at which the path is recorded, shape `(T,)`.
+        times: Ascending times `≥ 0` at which the path is recorded, shape `(T,)`; by default 0 and 99 times from 0.01
+            to 1e5, evenly spaced in the logarithm.
         tolerance: Norm of the gradient below which a run has converged.
         accuracy: Relative error of an integration step.
 
     Returns:
-        A `Flow`: overlaps, risk and gradient norm of shape `(T,)`, or `(n, T)` for a batch, and the end of each run.
+        A `Flow` with overlaps, risk and gradient norm of shape `(T,)`, or `(n, T)` for a batch, and the end of
+        each run.
 
     Examples:
         >>> start = ar.Overlaps(m_kk=0.1, m_vv=0.1, q_kk=0.1, q_vv=0.1)

@@ -94,7 +94,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
         overlaps: The overlaps, without a batch axis.
 
     Returns:
-        A `Stationary`: `kind`, `eigenvalues` of shape `(n,)`, the risk and the norm of the gradient.
+        A `Stationary` with `kind`, `eigenvalues` of shape `(n,)`, the risk and the norm of the gradient.
 
     Examples:
         >>> task = ar.SpikedSLR(nu=2.0, length=3)

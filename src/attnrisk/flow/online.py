@@ -93,14 +93,15 @@ def online_sgd(
         start: Initial overlaps, without a batch axis.
         step: Step size `η` on the loss `½(y − f)²`.
         batch: Number of sequences in a mini-batch.
-        times: Ascending times from 0, shape `(T,)`, in units of `D` steps.
+        times: Ascending times from 0, shape `(T,)`, in units of `D` steps; by default 0 and 31 times from 0.1 to 100,
+            evenly spaced in the logarithm.
         seed: Seed of the Sobol points over which expectations are averaged.
-        log2_points: At most `2^log2_points` points in each of 16 randomisations. Each randomisation follows a path of
-            its own; where these separate at a saddle, the errors are large.
+        log2_points: At most `2^log2_points` points in each of 16 randomisations; 12 by default. Each
+            randomisation follows a path of its own; where these separate at a saddle, the errors are large.
 
     Returns:
-        An `OnlineSGD`: `M` of shape `(T, H+1, F+1)`, `Q` of shape `(T, H+1, H+1)` and `risk` of shape `(T,)`, with
-        standard errors.
+        An `OnlineSGD` with `M` of shape `(T, H+1, F+1)`, `Q` of shape `(T, H+1, H+1)` and `risk` of shape `(T,)`,
+        each with standard errors.
 
     Examples:
         >>> start = ar.Overlaps(m_kk=0.3, m_vv=0.3, q_kk=0.2, q_vv=0.2)

@@ -45,12 +45,12 @@ def erm_asymptotics(
         alpha: Number of sequences per dimension, `α = N/D > 0`.
         ridge: Ridge penalties on `k` (of every head), `v` and a free bias.
         seed: Seed of the Sobol points.
-        log2_points: Averages use `2^log2_points` points in each of 16 randomisations; of a weighted task this counts
-            sequences and their locations together. The error falls like the power −0.8 of the number of points; for
-            softmax and `L = 3`, 12 gives 7e-5.
+        log2_points: Averages use `2^log2_points` points in each of 16 randomisations, 9 by default; of a weighted
+            task this counts sequences and their locations together. The error falls like the power −0.8 of the number
+            of points; for softmax and `L = 3`, 12 gives 7e-5.
 
     Returns:
-        An `ERMAsymptotics`: `test_risk`, `train_error`, the order parameters, `result`, `warning` and `rivals`.
+        An `ERMAsymptotics` with `test_risk`, `train_error`, the order parameters, `result`, `warning` and `rivals`.
 
     Examples:
         >>> task, ridge = ar.SpikedSLR(nu=2.0, length=3), ar.Ridge(k=1.0, v=1.0)

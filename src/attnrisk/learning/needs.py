@@ -61,10 +61,10 @@ def needed_data(
         risk: The test risk to reach.
         other: Instead of `risk`, the attention to overtake.
         seed: Seed of the random points.
-        log2_points: Logarithm of the number of random points, base 2.
+        log2_points: Logarithm of the number of random points, base 2; 7 by default, for errors of about 0.01.
 
     Returns:
-        A `Needs`: `alpha` with its error, or `None` where the risk is never reached, for the `reason` given.
+        A `Needs` with `alpha` and its error, or `None` where the risk is never reached, for the `reason` given.
 
     Examples:
         >>> needs = ar.needed_data(ar.SpikedSLR(nu=5.0, length=3), ar.Linear(), risk=0.2)

@@ -139,7 +139,7 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
         seed: Seed of the Sobol points.
 
     Returns:
-        An `OptimalAsymptotics`: `risk` is the optimum, `reachable_risk` that of approximate message passing from an
+        An `OptimalAsymptotics`. `risk` is the optimum, `reachable_risk` that of approximate message passing from an
         uninformed initialisation, and `hard` says whether they differ.
 
     Examples:

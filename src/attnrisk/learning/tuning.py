@@ -90,7 +90,7 @@ def tuned_erm_asymptotics(
         attention: The attention; a free bias is learned, without a ridge penalty.
         alpha: Number of sequences per dimension, `α = N/D > 0`.
         seed: Seed of the Sobol points.
-        log2_points: As in `erm_asymptotics`.
+        log2_points: As in `erm_asymptotics`; 9 by default.
         start: Ridge penalties to start from, if a good guess is known, cut to that range; or the result at another
             `alpha` nearby, from whose fixed point the search then starts as well.
 

@@ -32,10 +32,16 @@ const LABELS = { [BAYES]: "Bayes risk", [FLOOR]: "element-wise floor" };
 const labelOf = (name) => LABELS[name] ?? name;
 const nuText = (nu) => (nu === Infinity ? "∞" : String(Number(nu.toFixed(2))));
 const lengthText = (length) => Math.round(length).toLocaleString("en");
+const withMinus = (text) => text.replace(/^-/, "−");
+/** A number with so many decimals, and without a sign where it is rounded to 0. */
+function fixed(value, decimals) {
+  const text = value.toFixed(decimals);
+  return Number(text) === 0 ? text.replace("-", "") : withMinus(text);
+}
+/** How many decimals of a number its error allows. */
+const decimalsOf = (error) => Math.min(8, Math.max(2, Math.ceil(-Math.log10(error))));
 function withError({ risk, error }) {
-  if (!error) return risk.toFixed(4);
-  const digits = Math.min(8, Math.max(2, Math.ceil(-Math.log10(error))));
-  return `${risk.toFixed(digits)} ± ${error.toExponential(0)}`;
+  return error ? `${fixed(risk, decimalsOf(error))} ± ${error.toExponential(0)}` : fixed(risk, 4);
 }
 function powerText(value) {
   if (value >= 0.01 && value < 1e4) return String(Number(value.toPrecision(2)));
@@ -85,7 +91,7 @@ function drawChart(place, chart) {
   }
   for (const tick of ticksOf(chart.y)) {
     add("path", { class: "grid", d: `M${left} ${y(tick)}H${right}` });
-    const text = chart.y.log ? powerText(tick) : tick;
+    const text = chart.y.log ? powerText(tick) : withMinus(String(tick));
     add("text", { class: "quiet", x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, text);
   }
   for (const tick of chart.x.ticks ?? ticksOf(chart.x)) {

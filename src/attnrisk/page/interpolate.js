@@ -104,6 +104,8 @@ function riskAt(task, name, bias, nu, length) {
   return surface && alongNu(surface, length)(nu);
 }
 
+const SMALLEST_SIZE = 1e-5; // of k and the bias: what a search finds below it is 0 within its accuracy
+
 /** Where the risk is least: k, v and bias, and what the search at the nearest node says of it. */
 function minimumAt(surface, nu, length) {
   let nearest = { weight: -1 };
@@ -112,7 +114,7 @@ function minimumAt(surface, nu, length) {
     for (const [j, b] of locate(surface.y.at, lengthPlace(length))) {
       const weight = a * b, k = surface.m_kk[i][j], v = surface.m_vv[i][j], bias = surface.best_bias[i][j];
       if (weight > nearest.weight) nearest = { weight, k, v, bias, result: atlas.results[surface.result[i][j]] };
-      if (k <= 0 || v <= 0) continue;
+      if (k < SMALLEST_SIZE || v <= 0) continue;
       // The scale of k is void for some attentions and differs from node to node; k·v and b/k are continuous.
       total += weight;
       logK += weight * Math.log(k);

@@ -4,7 +4,7 @@
 const PARTS = [
   [drawControls, Object.keys(initial)],
   [drawSequence, ["task", "nu", "length", "bias", "show", "seed"]],
-  [drawStep, ["step"]],
+  [drawStep, ["step", "task"]],
   [drawRisk, ["task", "nu", "length", "bias", "show", "gap", "follow"]],
   [drawLearning, ["setting", "alpha"]],
   [drawFlow, ["flow", "run"]],
@@ -62,7 +62,7 @@ function drawControls() {
 function build() {
   $("attentions").append(...names.map((name) => element("label", {},
     element("input", { type: "checkbox", name: "show", value: name }), swatch(styleOf(name)), name, " ",
-    element("span", { class: "formula" }, atlas.attentions[name].formula))));
+    element("span", { class: "formula" }, atlas.attentions[name].formula.replace(/([ ^])-/g, "$1−")))));
   $("choice").open = innerWidth >= 900;
   $("steps").append(...STEPS.map(({ title }, i) =>
     element("button", { type: "button", "aria-label": `Step ${i + 1}: ${title}` }, String(i + 1))));
@@ -79,7 +79,7 @@ function listen() {
     const nu = target.value * NU_STEP;
     update({ nu: nu > RANGES[state.task].nu ? Infinity : nu });
   };
-  $("length").oninput = ({ target }) => update({ length: LENGTHS[target.value] });
+  $("length").oninput = ({ target }) => update(atLength(LENGTHS[target.value]));
   $("alpha").oninput = ({ target }) => update({ alpha: Number(target.value) });
   for (const input of radios("bias")) input.onchange = () => update({ bias: input.value });
   for (const input of radios("task")) {

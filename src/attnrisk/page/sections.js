@@ -2,7 +2,7 @@
 
 // ---- One sequence ----------------------------------------------------------------------------------------------
 
-const LONGEST_DRAWN = 1000, MOST_BARS = 24, ROW = 66, BOXES = 44;
+const LONGEST_DRAWN = 1000, MOST_BARS = 24, ROW = 66, LINE = 14, BOXES = 44;
 
 /** Uniform numbers of a seed, the same in every browser (mulberry32). */
 function randomNumbers(seed) {
@@ -36,7 +36,7 @@ function drawSequence() {
   const strength = (i) => (task === "flipped" ? Math.abs(fields[i]) : fields[i]);
   const largest = fields.map((_, i) => i).sort((a, b) => strength(b) - strength(a));
   const shown = [...new Set([needle, ...largest])].slice(0, MOST_BARS).sort((a, b) => a - b);
-  const at = (numbers) => shown.map((i) => numbers[i]), narrow = $("sequence").clientWidth < 420;
+  const at = (numbers) => shown.map((i) => numbers[i]), narrow = $("sequence").clientWidth < 560;
   const tokens = { title: "field of each token along k*", heights: at(fields) };
   const rows = state.show.flatMap((name) => {
     const surface = surfaceOf(task, name, bias, nu);
@@ -44,45 +44,49 @@ function drawSequence() {
     const minimum = minimumAt(surface, nu, length), weights = weightsOf(name, fields, minimum);
     const others = sum(weights) - weights[needle];
     const shares = `needle ${shortNumber(weights[needle])}, others ${shortNumber(others)}`;
-    const predicted = `predicts ${(minimum.v * dot(weights, values)).toFixed(2)}`;
+    const predicted = `|v| = ${threeDigits(minimum.v)}, predicts ${fixed(minimum.v * dot(weights, values), 2)}`;
     return [{
       title: narrow ? `${name.slice(0, 16)}: ${shares}` : `${name.slice(0, 30)}: ${shares}, ${predicted}`,
+      more: narrow ? predicted : "",
       heights: at(weights), style: styleOf(name), normalised: atlas.attentions[name].family !== "element-wise",
     }];
   });
-  $("sequence-note").textContent = `The label is ${values[needle].toFixed(2)}: the value of the needle, `
+  $("sequence-note").textContent = `The label is ${fixed(values[needle], 2)}: the value of the needle, `
     + `token ${lengthText(needle + 1)} of ${lengthText(length)}. `
     + (length > MOST_BARS ? `The ${MOST_BARS} tokens with the largest fields are shown. ` : "")
     + (length < state.length ? `This sequence is cut to ${lengthText(length)} tokens. ` : "");
   drawBars($("sequence"), tokens, rows, { needle: shown.indexOf(needle), values: at(values), numbers: shown });
 }
-const shortNumber = (value) => (Math.abs(value) < 0.005 && value !== 0 ? value.toExponential(0) : value.toFixed(2));
+const shortNumber = (value) =>
+  (Math.abs(value) < 0.005 && value !== 0 ? withMinus(value.toExponential(0)) : fixed(value, 2));
 
 /** The tokens as boxes with their values, their fields, and a row of weights for each attention. */
 function drawBars(place, tokens, rows, { needle, values, numbers }) {
   const width = Math.max(260, place.clientWidth), step = width / values.length;
-  const label = `One sequence. ${rows.map((row) => row.title).join(". ")}`;
-  const height = BOXES + (rows.length + 1) * ROW;
+  const label = `One sequence. ${rows.map(({ title, more }) => (more ? `${title}, ${more}` : title)).join(". ")}`;
+  const high = ROW + (rows.some((row) => row.more) ? LINE : 0), height = BOXES + ROW + rows.length * high;
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   const kind = (i) => (i === needle ? "needle" : "other");
   const middle = (i) => step * (i + 0.5);
   values.forEach((value, i) => {
-    const box = { class: `token-${kind(i)}`, x: step * (i + 0.06), width: step * 0.88, y: 18, height: 22, rx: 3 };
+    const box = { class: `token-${kind(i)}`, x: step * (i + 0.04), width: step * 0.92, y: 18, height: 22, rx: 3 };
     const token = svg.appendChild(shape("g", {}));
-    token.append(shape("title", {}, `token ${numbers[i] + 1}, value ${value.toFixed(2)}${i === needle ? ", the needle" : ""}`));
+    token.append(shape("title", {}, `token ${numbers[i] + 1}, value ${fixed(value, 2)}${i === needle ? ", the needle" : ""}`));
     token.append(shape("rect", box));
-    if (step >= 36) token.append(shape("text", { x: middle(i), y: 33, "text-anchor": "middle" }, value.toFixed(2)));
+    if (step >= 36) token.append(shape("text", { class: "token-value", x: middle(i), y: 33, "text-anchor": "middle" }, fixed(value, 2)));
   });
   const at = Math.min(width - 22, Math.max(22, middle(needle)));
   svg.append(shape("text", { class: "needle-label", x: at, y: 13, "text-anchor": "middle" }, "needle"));
   if (at > 150) svg.append(shape("text", { class: "quiet", x: 0, y: 13 }, step >= 36 ? "tokens and their values" : "tokens"));
   const shared = rows.filter((row) => row.normalised).flatMap((row) => row.heights);
-  [tokens, ...rows].forEach(({ title, heights, style, normalised: isNormalised }, line) => {
+  [tokens, ...rows].forEach(({ title, more, heights, style, normalised: isNormalised }, line) => {
     const scaled = isNormalised ? shared : heights; // weights that sum to one share a scale
-    const high = Math.max(1e-9, ...scaled), low = Math.min(0, ...scaled), top = BOXES + line * ROW;
-    const y = (value) => top + 62 - ((value - low) / (high - low)) * 40;
+    const most = Math.max(1e-9, ...scaled), least = Math.min(0, ...scaled);
+    const top = BOXES + (line && ROW + (line - 1) * high), bottom = top + (line ? high : ROW) - 4;
+    const y = (value) => bottom - ((value - least) / (most - least)) * 40;
     if (style) svg.append(shape("path", { class: `curve ${style}`, d: `M0 ${top + 11}h17` }));
     svg.append(shape("text", { x: style ? 22 : 0, y: top + 15 }, title));
+    if (more) svg.append(shape("text", { x: 22, y: top + 15 + LINE }, more));
     heights.forEach((value, i) => {
       svg.append(shape("rect", {
         class: `bar-${kind(i)}`, x: step * (i + 0.12), width: step * 0.76,
@@ -157,13 +161,16 @@ function drawValues({ task, nu, length, bias }, present, absent) {
   const rows = present.map(({ name, surface }) => ({
     name, found: alongNu(surface, length)(nu), at: surface.m_kk && minimumAt(surface, nu, length),
   }));
-  const bayes = rows[0].found;
-  rows.sort((a, b) => a.found.risk - b.found.risk || (b.name === BAYES) - (a.name === BAYES));
+  const bayes = rows[0].found, floor = rows.find(({ name }) => name === FLOOR)?.found;
+  // By risk, but within the errors no attention comes before its lower bound: the Bayes risk, or the floor.
+  const bound = (name) => (atlas.attentions[name]?.family === "element-wise" && floor ? floor : bayes).risk;
+  const place = ({ name, found }) => Math.max(found.risk, bound(name));
+  rows.sort((a, b) => place(a) - place(b));
   const line = ({ name, found, at }) => tableRow(styleOf(name), labelOf(name), {
     risk: withError(found) + (at ? markOf(at.result) : ""),
     "gap to Bayes": name === BAYES ? "" : gapText(found, bayes),
-    "best k": at ? sizeText(at.k) : "",
-    "best b": at ? (atlas.attentions[name].takes_bias ? sizeText(at.bias) : "no effect") : "",
+    "best k": at ? sizeText(at.k, at.result.includes("|k|")) : "",
+    "best b": at ? biasText(name, at) : "",
   });
   const missing = ({ name }) => tableRow(styleOf(name), labelOf(name), { risk: "not computed for this bias" });
   $("values-title").textContent = `${task} task, ν = ${nuText(nu)}, L = ${lengthText(length)}, bias ${BIASES[bias]}`;
@@ -171,6 +178,8 @@ function drawValues({ task, nu, length, bias }, present, absent) {
 }
 const BIASES = { [DEFAULT]: "as published", [FREE]: "tuned", [NONE]: "0" };
 const markOf = (result) => (result.startsWith("infimum") ? " (limit)" : result.startsWith("converged") ? "" : ` (${result})`);
+const biasText = (name, { bias, result }) =>
+  (atlas.attentions[name].takes_bias ? sizeText(bias, /bias|weights vanish/.test(result)) : "no effect");
 
 /** A row of a table; on narrow screens each cell shows the name of its column. */
 function tableRow(style, title, cells) {
@@ -181,10 +190,15 @@ function tableRow(style, title, cells) {
 
 function gapText(found, bayes) {
   const gap = found.risk - bayes.risk, error = found.error + bayes.error;
-  if (Math.abs(gap) <= error) return `0 within ${Math.max(error, 1e-7).toExponential(0)}`;
-  return Math.abs(gap) < 1e-3 ? gap.toExponential(1) : gap.toFixed(4);
+  return Math.abs(gap) <= error ? `0 within ${Math.max(error, 1e-7).toExponential(0)}` : withError({ risk: gap, error });
 }
-const sizeText = (value) => (Math.abs(value) >= 999 ? `${value < 0 ? "−" : ""}∞` : String(Number(value.toPrecision(3))));
+const threeDigits = (value) => withMinus(String(Number(value.toPrecision(3))));
+/** k or the bias, or the limit of one that grows without bound. */
+function sizeText(value, grows) {
+  if (Math.abs(value) < SMALLEST_SIZE) return "0";
+  if (grows || Math.abs(value) >= 999) return value < 0 ? "→ −∞" : "→ ∞";
+  return threeDigits(value);
+}
 
 // ---- Learning from data ----------------------------------------------------------------------------------------
 
@@ -255,7 +269,7 @@ function drawFlow() {
   const path = (key) => times.flatMap((time, i) => (time <= last * 1.001 ? [[time, run[key][i]]] : []));
   const reading = (columns) => (place) => {
     const time = closest(times, place), i = times.indexOf(time);
-    return [`time ${Number(time.toPrecision(3))}`, ...columns.map(([key, , text]) => `${text} ${run[key][i].toFixed(3)}`)];
+    return [`time ${Number(time.toPrecision(3))}`, ...columns.map(([key, , text]) => `${text} ${fixed(run[key][i], 3)}`)];
   };
   const axis = { low: times[0], high: last, log: true, label: "time" };
   const all = OVERLAPS.flatMap(([key]) => run[key]);
@@ -272,5 +286,5 @@ function drawFlow() {
   });
   const legend = OVERLAPS.flatMap(([, style, text]) => [swatch(style), `${text}; `]);
   $("flow-note").replaceChildren(...legend, `overlap of the trained k or v with the teacher’s k* or v*. `
-    + `Gradient flow on the risk with infinite data, ${settingText(flow)}; final risk ${run.risk.at(-1).toFixed(4)}, ${run.result}.`);
+    + `Gradient flow on the risk with infinite data, ${settingText(flow)}; final risk ${fixed(run.risk.at(-1), 4)}, ${run.result}.`);
 }

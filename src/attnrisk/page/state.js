@@ -75,6 +75,15 @@ function readHash(hash) {
   return { found: withinRange(found), refused };
 }
 
+/** The state at another length: with ν in proportion to log L where that is wanted, as far as the atlas has that ν. */
+function atLength(length) {
+  const { task, nu, follow } = state;
+  if (!follow || nu === Infinity || nu === 0) return { length };
+  const slope = nu / Math.log(state.length), most = RANGES[task].nu;
+  const cut = Math.max(2, Math.min(length, Math.floor(Math.exp(most / slope) * (1 + 1e-9))));
+  return { length: cut, nu: Math.min(most, Number((slope * Math.log(cut)).toFixed(6))) };
+}
+
 /** The signal and the length cut to the range of the task. */
 function withinRange(of) {
   const range = RANGES[of.task];

@@ -1,12 +1,12 @@
-// The guided path. All numbers in its text are read from the atlas.
+// The guided path, on the spiked task. All numbers in its text are read from the atlas.
 
-const HAYSTACK = 1e6, HAYSTACK_NU = 4 * Math.log(HAYSTACK);
+const HAYSTACK = 1e6, HAYSTACK_NU = Number((4 * Math.log(HAYSTACK)).toFixed(6));
 const NEAR = { nu: 9, length: 16, follow: false };
 
-/** The least risk on the spiked task, in three digits. */
+/** The least risk, in three digits, or as many as its error allows. */
 function risk(name, bias, nu = NEAR.nu, length = NEAR.length) {
   const found = riskAt("spiked", name, bias, nu, length);
-  return found ? found.risk.toFixed(3) : "(not computed)";
+  return found ? fixed(found.risk, Math.min(3, decimalsOf(found.error))) : "(not computed)";
 }
 const inHaystack = (name) => risk(name, FREE, HAYSTACK_NU, HAYSTACK);
 
@@ -52,10 +52,10 @@ const STEPS = [
   {
     title: "Long sequences separate them",
     state: {
-      nu: Number((4 * Math.log(1000)).toFixed(2)), length: 1000, follow: true, bias: FREE,
+      nu: HAYSTACK_NU, length: HAYSTACK, follow: true, bias: FREE,
       show: ["softmax", "sigmoid", "softplus", "relu", "relu2", "taylor-2"],
     },
-    text: () => `Let L grow to a million tokens with ν = 4 log L, so that the needle can still be found. An attention succeeds if
+    text: () => `With a million tokens and ν = 4 log L = ${nuText(HAYSTACK_NU)} the needle can still be found. An attention succeeds if
       the mean weight of an ordinary token can be made smaller than 1/L of the weight of the needle. An exponential tail does so
       (softmax ${inHaystack("softmax")}, softplus ${inHaystack("softplus")}), and so does a threshold (squared ReLU
       ${inHaystack("relu2")}). Taylor-2 has neither and fails: ${inHaystack("taylor-2")}. Softmax succeeds without any bias to
@@ -69,12 +69,14 @@ function goTo(step) {
 }
 
 function drawStep() {
-  const { title, text } = STEPS[state.step - 1];
-  $("step").replaceChildren(element("h3", {}, `${state.step}. ${title}`), element("p", {}, text()));
+  const { title, text } = STEPS[state.step - 1], isAway = state.task !== "spiked";
+  $("step").replaceChildren(...(isAway
+    ? [element("p", {}, "The steps are about the spiked task. Choose a number to return to it.")]
+    : [element("h3", {}, `${state.step}. ${title}`), element("p", {}, text())]));
   [...$("steps").children].forEach((button, i) => {
-    if (i + 1 === state.step) button.setAttribute("aria-current", "step");
+    if (i + 1 === state.step && !isAway) button.setAttribute("aria-current", "step");
     else button.removeAttribute("aria-current");
   });
-  $("back").disabled = state.step === 1;
-  $("next").disabled = state.step === STEPS.length;
+  $("back").disabled = isAway || state.step === 1;
+  $("next").disabled = isAway || state.step === STEPS.length;
 }

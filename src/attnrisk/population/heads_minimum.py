@@ -163,10 +163,11 @@ def heads_minimum(
         seed: Seed of the random initialisations and random sequences.
         certify: Whether to continue the search with the exact risk and to compute the Hessian. If not, the result is
             the exact risk of heads near a minimum, an upper bound of the lowest risk.
-        random_starts: Number of random initialisations, besides those on the components of the law of shifts.
+        random_starts: Number of random initialisations, besides those on the components of the law of shifts; 12 by
+            default.
 
     Returns:
-        A `HeadsMinimum`: all minima found with distinct risks, lowest first.
+        A `HeadsMinimum` with all minima found with distinct risks, lowest first.
     """
     task = check_needle(task, "several heads")
     of_type("attention", attention, AbstractAttention, "an attention")

@@ -98,8 +98,10 @@ class Overlaps(AbstractValue):
         return {"M": np.asarray(self.M).tolist(), "Q": np.asarray(self.Q).tolist()}
 
     def stretched(self, factor: Any, value: float = 1.0) -> "Overlaps":
-        """Overlaps of a student with keys multiplied by `factor`, which can have batch axes, and the value vector
-        multiplied by `value`."""
+        """Overlaps of a student with its keys multiplied by `factor` and its value vector by `value`.
+
+        `factor` can have batch axes.
+        """
         xp = jnp if isinstance(self.M, jnp.ndarray) or isinstance(factor, jnp.ndarray) else np
         is_key = np.arange(np.shape(self.M)[-2]) < np.shape(self.M)[-2] - 1
         scale = xp.where(is_key, xp.asarray(factor)[..., None], value)

@@ -119,11 +119,11 @@ def fit_amp(
         start: `"nothing"` (uninformed), or `"teacher"` (near the true vectors, to test whether the optimum is a fixed
             point).
         damping: Damping of the steps, from 0 (none) to below 1.
-        most_steps: Largest number of steps.
+        most_steps: Largest number of steps; 500 by default.
         watch: A function that is called with the number of steps and the last residual.
 
     Returns:
-        An `AMPFit`: `k` and `v` of shape `(D,)`, their overlaps and the risk.
+        An `AMPFit` with `k` and `v` of shape `(D,)`, their overlaps and the risk.
 
     Examples:
         >>> data = ar.sample(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(1), n=1600, dim=800)

@@ -119,16 +119,14 @@ def fit_erm(
 
     Args:
         data: The dataset, from `sample` or `stream`.
-        attention: The attention, with `H` heads; a free bias of one head is learned, starting from the given
-            one.
+        attention: The attention, with `H` heads; a free bias of one head is learned, starting from the given one.
         ridge: Ridge penalties on the keys, on `v` and on a free bias.
         key: JAX random key of the random initialisation; `jax.random.key(0)` if not given.
         starts: Initial vectors of shape `(H+1, D)` by name; if not given, `random` (small vectors) and `teacher` (the
             true directions).
-        tolerance: Norm of the gradient, relative to the norm of the labels, at which to stop; the default depends on
-        the
-            precision.
-        steps: Largest number of iterations.
+        tolerance: Norm of the gradient, relative to the norm of the labels, at which to stop. By default it
+            depends on the precision.
+        steps: Largest number of iterations; 2000 by default.
         watch: A function that is called with the iteration and the relative norm of the gradient.
 
     Returns:

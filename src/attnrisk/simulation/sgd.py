@@ -92,7 +92,8 @@ def fit_sgd(
             and the vectors are those of its lowest value.
 
     Returns:
-        An `SGDPath`: `times` of shape `(records + 1,)`, overlaps with a leading axis of times, and the final vectors.
+        An `SGDPath` with `times` of shape `(records + 1,)`, overlaps with a leading axis of times, and the final
+        vectors.
 
     Examples:
         >>> data = ar.sample(ar.SpikedSLR(nu=2.0, length=3), jax.random.key(0), n=120, dim=30)

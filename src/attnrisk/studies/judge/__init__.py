@@ -2,10 +2,10 @@
 
 from .bridge import from_numpy, from_torch
 from .causes import Causes, Counterfactual, Gaps
-from .compare import Compared, compare
+from .comparison import Compared, compare
 from .curves import Point
 from .family import normalised, recognise
-from .league import Standing, league
+from .ranking import Standing, league
 from .tasks import Row
 from .traits import Traits
 from .verdict import Verdict, judge

@@ -163,10 +163,11 @@ def recognise(
 ) -> AbstractAttention:
     """The attention of a catalogue name, an attention of this package, or a function, with its family recognised.
 
-    A function that reads the number of tokens is recognised for these `lengths`.
+    A function that reads the number of tokens is recognised for these `lengths`, by default all lengths of the tasks of
+    `judge`, from 2 to a million tokens.
 
-    A function that has not been recognised after `limit` seconds is refused, and so is one that ends the program; what
-    it prints goes to standard error.
+    A function that has not been recognised after `limit` seconds (60 by default) is refused, and so is one that ends
+    the program; what it prints goes to standard error.
     """
     if not jax.config.read("jax_enable_x64"):
         raise refuse_single_precision()

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ..figures.style import COLOURS, GREY, INK, RESOLUTION, context, set_ticks
-from .compare import Compared
+from .comparison import Compared
 from .curves import ALPHAS, Point
 from .tasks import WORKBENCH, Row
 from .verdict import Verdict

@@ -167,13 +167,13 @@ def judge(
             weights, written with `jax.numpy`, NumPy or PyTorch.
         name: Name shown in tables; by default that of the function.
         progress: Called after each part with its name, the number of parts done and the number of all parts.
-        limit: Seconds within which the function must answer its first calls.
+        limit: Seconds within which the function must answer its first calls; 60 by default.
         show: Called with the verdict as soon as its exact tables are known, without learning curves and flow.
         quick: Whether to compute the exact tables only, up to a thousand tokens; a free bias is then tried only as a
             counterfactual.
 
     Returns:
-        A `Verdict`: `gap` is the mean gap to the Bayes risk, `lacks` the changes that would recover it, `rows`,
+        A `Verdict`. `gap` is the mean gap to the Bayes risk, `lacks` the changes that would recover it, `rows`,
         `haystacks`, `fixed` and `varied` the exact tables, `curves` and `flow` the results on learning.
 
     Examples:

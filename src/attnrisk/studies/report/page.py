@@ -23,8 +23,8 @@ from ..figures.rows import Ask, Row, least, least_risks, with_bayes
 from ..figures.style import context
 from ..fingerprint import fingerprint, versions
 from ..judge import two_heads
-from ..judge.league import Standing, league
-from ..judge.league import questions as league_questions
+from ..judge.ranking import Standing, league
+from ..judge.ranking import questions as league_questions
 from ..judge.tasks import FIXED, GRID
 from ..question import AbstractQuestion
 from ..questions import Bayes, Simulate

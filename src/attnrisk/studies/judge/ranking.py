@@ -52,7 +52,8 @@ def league(
     Args:
         names: Names of the catalogue.
         progress: Called with what is done, how much, and of how much.
-        places: The tasks, as questions of type `Bayes`.
+        places: The tasks, as questions of type `Bayes`; by default the spiked task at signals 2, 5 and 10 and the max
+            task at signals 1 and 2, each with 3 and with 10 tokens.
         ask: Computes the answers to questions; by default in threads of this process.
         heads: Whether to add the gap as two heads on flipped needles, where that is found.
 

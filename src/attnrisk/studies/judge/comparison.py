@@ -46,9 +46,9 @@ def compare(
 
     Args:
         attentions: Names of the catalogue, attentions of this package, or functions as for `judge`.
-        lengths: Numbers of tokens.
+        lengths: Numbers of tokens; 10, 1000 and 100000 by default.
         nu: Signal strength, the same at each length.
-        signal: Without `nu`, the signal strength is `signal · log L`.
+        signal: Without `nu`, the signal strength is `signal · log L`; 4 by default.
         task: `"spiked"`, `"max"` or `"features"`.
         progress: Called before each attention with its name, how many are done, and of how many.
         features: With `task="features"`, the distribution of the shift as in `parse_features`. Its numbers are in units
