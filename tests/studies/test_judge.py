@@ -649,8 +649,9 @@ def test_the_verdict_on_an_example(name, tmp_path):
     assert "It" in verdict.paragraph
     if FAMILIES[name] == "general":
         assert verdict.flow is verdict.curves is None
-        assert "no minimum" in verdict.notes[0]
-        assert "Gradient flow" in verdict.notes[1]
+        assert "random points" in verdict.notes[0]
+        assert "no minimum" in verdict.notes[1]
+        assert "Gradient flow" in verdict.notes[2]
         assert [each.what for each in verdict.lacks] == ["temperature"]
     else:
         learned = {(point.attention, point.alpha) for point in verdict.curves}
@@ -677,4 +678,5 @@ def test_hardmax_is_not_learned():
     verdict = ar.judge("hardmax")
     assert verdict.curves is None
     assert verdict.flow is None
-    assert "no gradient" in verdict.notes[0]
+    assert "random points" in verdict.notes[0]
+    assert "no gradient" in verdict.notes[1]
