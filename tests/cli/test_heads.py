@@ -163,7 +163,7 @@ def test_compared_heads_are_those_of_population(run, monkeypatch):
             known[at] = search(task, attention)
         return known[at]
 
-    for module in ("attnrisk.studies.judge.compare", "attnrisk.population"):
+    for module in ("attnrisk.studies.judge.comparison", "attnrisk.population"):
         monkeypatch.setattr(import_module(module), "population_minimum", least)
     words = ("--task", "features", "--heads", "2", "--length", "2", "--json")
     (row,) = _answer(run("compare", "softmax", "--features", "flipped:0.5", "--nu", "8", *words))[

@@ -41,7 +41,7 @@ def sampled_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimum
 
     def loss(m_kk: float) -> float:
         a, b = (float(np.mean(each)) for each in profile(m_kk))
-        return -(a**2) / b if b > 0 else 0.0
+        return -((a / math.sqrt(b)) ** 2) if b > 0 else 0.0  # weights may be huge
 
     def scan(lengths: np.ndarray) -> dict[float, float]:
         return {float(m_kk): loss(m_kk) for m_kk in lengths}

@@ -31,6 +31,11 @@ def check(function: Function, name: str) -> None:
         _check_order(function, name, scores, rng.permutation(length))
     if largest == 0:
         raise reject(name, "all its weights are zero, whatever the scores")
+    once = draw(rng, LENGTHS[2])[DRAWS]
+    weights = [call(function, once[None])[0]]
+    weights += [np.asarray(function(jnp.asarray(once)), float) for _ in range(2)]
+    if not all(same(weights[0][None], each[None]) for each in weights[1:]):
+        raise reject(name, "it gives other weights for the same scores when it is called again")
 
 
 def draw(rng: np.random.Generator, length: int) -> np.ndarray:

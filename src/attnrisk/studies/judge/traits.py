@@ -26,18 +26,12 @@ _FASTER = (
 
 
 class Traits(NamedTuple):
-<<<<<<< HEAD
-    """`normalised`: weights sum to one. `constant`: what a kernel adds to its sum. `slope`: whether it has a gradient
-    to learn by (`fine`, `flat`, `undefined`, or `missing` where jax has none) that leads to a minimum (if not,
-    `scaleless`, up to a small number in a denominator)."""
-=======
     """Properties of an attention, measured numerically.
 
     `normalised` says whether weights sum to one. `constant` is what a kernel adds to its sum. `slope` says whether
     there is a gradient to learn by: `fine`, `flat`, `undefined`, `missing` where JAX has none, or `scaleless` where it
-    leads to no minimum.
+    leads to no minimum, since the scale of the scores has no effect, up to a small number in a denominator.
     """
->>>>>>> wP
 
     family: str
     normalised: bool
