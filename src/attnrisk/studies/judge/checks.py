@@ -15,6 +15,7 @@ LENGTHS = (1, 2, 3, 7)
 SCALES = (0.1, 1.0, 5.0, 30.0, 1e3, 1e4)
 LARGE = 300.0  # scores that only a long k makes, and whose exponentials are in the range of numbers
 DRAWS = 16  # of each scale
+_HUGE = 1e100  # the square of a weight is still a number
 SAME = 1e-9  # relative to the largest weight of a sequence: rounding is far below, other families far above
 
 Function = Callable[[Any], Any]
@@ -24,13 +25,16 @@ def check(function: Function, name: str) -> None:
     """Refuse a function that does not return `L` finite weights, or depends on the order of the tokens."""
     for length in LENGTHS:
         check_shape(function, name, length)
-    rng, largest = np.random.default_rng(0), 0.0
+    rng, largest, usual = np.random.default_rng(0), 0.0, 0.0
     for length in LENGTHS:
         scores = draw(rng, length)
-        largest = max(largest, np.abs(_checked_values(function, name, scores)).max())
+        sizes = np.abs(_checked_values(function, name, scores))
+        largest, usual = max(largest, sizes.max()), max(usual, sizes[: 2 * DRAWS].max())
         _check_order(function, name, scores, rng.permutation(length))
     if largest == 0:
         raise reject(name, "all its weights are zero, whatever the scores")
+    if usual > _HUGE:
+        raise reject(name, f"its weights at scores of order one are as large as {usual:.0e}")
     once = draw(rng, LENGTHS[2])[DRAWS]
     weights = [call(function, once[None])[0]]
     weights += [np.asarray(function(jnp.asarray(once)), float) for _ in range(2)]

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._check import Refusal, real, refuse_single_precision
+from ..._check import Refusal, real, refuse_single_precision, shown
 from ...attention import (
     AbstractAttention,
     AbstractElementwise,
@@ -155,7 +155,7 @@ def attention_name(given: Any) -> str:
     """The name of an attention or a function, for tables."""
     if isinstance(given, str):
         return given
-    return str(getattr(given, "name", getattr(given, "__name__", repr(given))))
+    return str(getattr(given, "name", getattr(given, "__name__", shown(given))))
 
 
 def recognise(

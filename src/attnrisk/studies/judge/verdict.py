@@ -250,10 +250,7 @@ def _judge(
         causes=done["counterfactuals"],
         curves=None,
         flow=None,
-        notes=_foreign_notes(student)
-        + (_DRAWN,) * (not is_exact(_FIXED, student))
-        + _length_notes(student)
-        + (_LEFT_OUT,) * (isinstance(student, RecognisedPartialKernel) and student.approximate)
+        notes=_family_notes(student)
         + (
             (_CUT,) * overflows(attention)
             if quick
@@ -285,6 +282,17 @@ def _notes(attention: AbstractAttention, found: Traits, cut: bool) -> tuple[str,
     if found.slope not in _NO_GRADIENT and not is_exact(_TASK, attention):
         notes.append(_NO_FLOW)
     return (*notes, *[_CUT] * cut)
+
+
+def _family_notes(student: AbstractAttention) -> tuple[str, ...]:
+    """Which of its risks are approximate, and why."""
+    left_out = isinstance(student, RecognisedPartialKernel) and student.approximate
+    return (
+        *_foreign_notes(student),
+        *[_DRAWN] * (not is_exact(_FIXED, student)),
+        *_length_notes(student),
+        *[_LEFT_OUT] * left_out,
+    )
 
 
 def _foreign_notes(student: Any) -> tuple[str, ...]:
