@@ -126,7 +126,7 @@ _COARSE = {
 # Without a bias the norm of k has no effect on a homogeneous attention: there is nothing to search.
 _HOMOGENEOUS = {"spiked": (grid(ROOT, 20, 60.0, 12, 10**6, 40),), "max": _FINE["max"]}
 # A free bias of these takes ten seconds a point on the max task.
-_ROUGH = (grid(RATIO, 9, 20.0, 5, 10**4, 7), grid(RATIO, 1, math.inf, 7, 10**4, 5))
+_ROUGH = (grid(RATIO, 9, 20.0, 5, 10**4, 24), grid(RATIO, 1, math.inf, 7, 10**4, 5))
 _SLOW = ("relu", "relu2", "taylor-2", "elementwise-relu")
 # Formulas give two of these. One point of one head or two takes ten seconds or more. The risk of one head has a kink at
 # the signal above which it attends at all, where this grid errs by up to 0.13 in the logit and 12 × 8 nodes by 0.06.
