@@ -18,7 +18,7 @@ import numpy as np
 from .._check import refuse
 from .._files import replacement
 from .._rows import BAYES, FLOOR
-from ..attention import CATALOGUE, AbstractAttention, AbstractKernel, get_attention
+from ..attention import CATALOGUE, AbstractAttention, get_attention
 from ..numerics.minimise import BATCH
 from ..population import population_minima
 from ..population.plan import is_exact
@@ -262,16 +262,18 @@ def describe(attention: AbstractAttention, formula: str) -> Record:
 
     A kernel of which a token does not have the whole `φ` as its weight, such as softpick, has `shares` too.
     """
-    function: Any = attention.log_phi if attention.family == "kernel" else attention.weight  # type: ignore[attr-defined]
-    values = np.asarray(function(jnp.asarray(_SCORES)), float).tolist()
-    shares = np.ones(len(_SCORES))
-    if isinstance(attention, AbstractKernel):
-        shares = shares * np.asarray(attention.share(jnp.asarray(_SCORES)), float)
+    known: Any = attention
+    scores, share, constant = jnp.asarray(_SCORES), 1.0, 0.0
+    if attention.family == "kernel":
+        found, share, constant = known.log_phi(scores), known.share(scores), known.constant
+    else:
+        found = known.weight(scores)
+    values, shares = np.asarray(found, float).tolist(), np.asarray(share) * np.ones(len(_SCORES))
     partial = {} if np.all(shares == 1.0) else {"shares": shares.tolist()}
     return partial | {
         "family": attention.family,
         "formula": formula,
-        "constant": float(getattr(attention, "constant", 0.0)),
+        "constant": float(constant),
         "takes_bias": attention.name not in FormulaMinimum.formulas,
         "default_bias": FREE if attention.free_bias else NONE,
         "values": [significant(value) if math.isfinite(value) else None for value in values],
