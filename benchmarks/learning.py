@@ -29,10 +29,10 @@ def fixed_point() -> tuple[float, float]:
 
 
 def fine_fixed_point() -> tuple[float, float]:
-    """Processor seconds of one call with `2^12` points once compiled, and the error it states."""
-    ar.erm_asymptotics(TASK, ATTENTION, ALPHA, RIDGE, log2_points=12)
+    """Processor seconds of one call with `2^13` points once compiled, and the error it states."""
+    ar.erm_asymptotics(TASK, ATTENTION, ALPHA, RIDGE, log2_points=13)
     begun = time.process_time()
-    found = ar.erm_asymptotics(TASK, ATTENTION, ALPHA, RIDGE, 1, 12)
+    found = ar.erm_asymptotics(TASK, ATTENTION, ALPHA, RIDGE, 1, 13)
     return time.process_time() - begun, float(found.test_risk.error)
 
 
