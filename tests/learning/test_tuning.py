@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk.attention import CATALOGUE
 from attnrisk.learning import tuning
 
 TASK = ar.SpikedSLR(nu=5.0, length=3)
@@ -159,5 +160,7 @@ def test_a_factor_on_the_scores_moves_the_range_of_the_ridge_on_k():
         (25.0, 1.0)
     )
     assert scale(TASK, ar.Elementwise(lambda score: 1 + score / 8)) == pytest.approx((1 / 64, 9.0))
-    for name in ("softmax", "softplus", "erf", "sigmoid", "relu", "elementwise-relu", "taylor-2"):
-        assert scale(TASK, ar.get_attention(name))[0] == 1.0
+    for name in CATALOGUE:
+        for length in (3, 10):
+            task = ar.SpikedSLR(nu=5.0, length=length)
+            assert scale(task, ar.get_attention(name))[0] == 1.0, (name, length)

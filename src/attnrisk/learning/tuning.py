@@ -20,10 +20,8 @@ from .scope import check_alpha, learner, learns_bias
 from .unknowns import Order, Unknowns, pack
 
 _SMALLEST, _LARGEST = np.log(1e-3), np.log(1e3)  # relative to those of `ridge_scale`
-_USUAL, _LARGEST_FACTOR = (
-    4.0,
-    1e3,
-)  # a factor on the scores up to which it is taken for one, and at most
+# A factor on the scores up to which it is taken for one, and the largest.
+_USUAL, _LARGEST_FACTOR = 4.0, 1e3
 _FLAT = 1e-4  # a slope of the test risk in log r below this gains less than 10^-4 over a factor e
 _STEEP = 5e-3  # a slope beyond the noise with which the ridges may not be the best
 # Where samples jump between minima the derivative is rough: risks this far downhill decide, so often at most.
@@ -184,7 +182,9 @@ def ridge_scale(task: AbstractTask, attention: AbstractAttention) -> tuple[float
     share = 1.0 - 1.0 / weights.size if attention.compares_tokens else 1.0  # of softmax
     slope, weight = float(slopes[0]), share * float(weights[0])
     factor = slope / weight if slope > 0 and weight > 0 else 1.0
-    if not _USUAL < max(factor, 1.0 / factor) < _LARGEST_FACTOR:
+    # The slope of a general attention at equal scores may be steep for another reason, as that of sparsemax.
+    usual = not _USUAL < max(factor, 1.0 / factor) < _LARGEST_FACTOR
+    if usual or attention.family == "general":
         factor = 1.0
     total = 1.0 if learns_bias(attention) else max(float(jnp.sum(weights)), 1.0)
     return factor**2, total**2
