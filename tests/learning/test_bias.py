@@ -83,6 +83,17 @@ def test_homogeneous_attentions_have_no_minimum_with_a_free_bias():
             refused()
 
 
+@pytest.mark.parametrize("shift", [-1.0, 8.0])
+def test_a_power_of_a_shifted_score_has_no_minimum_with_a_free_bias(shift):
+    """Ridges shrink `k` and `bias + shift` together."""
+    power = ar.Kernel(lambda score: 8.0 * jnp.log(jnp.abs(score + shift)), features=(-shift,))
+    with pytest.raises(ValueError, match=f"with a fixed bias other than {-shift:g} it has one"):
+        ar.erm_asymptotics(TASK, power.with_free_bias(), ALPHA, ONE)
+    assert Problem.of(TASK, power, 4, 0).layout.biases == 0
+    near = ar.Kernel(lambda score: jnp.log(0.1 + (score + shift) ** 8), features=())
+    assert Problem.of(TASK, near.with_free_bias(), 4, 0).layout.biases == 1  # only nearly a power
+
+
 def test_the_gradient_in_the_bias(rng):
     data = ar.sample(ar.SpikedSLR(2.0, ar.uniform(2, 3)), jax.random.key(1), 30, 8)
     arrays = data.traceable(), ar.Sigmoid(), ar.Ridge(0.3, 0.7, 0.2)

@@ -18,10 +18,10 @@ import attnrisk as ar
 from attnrisk.population.sampled import sampled_minimum
 from attnrisk.studies.judge import Verdict, causes, league, normalised, recognise
 from attnrisk.studies.judge.causes import NO_GAPS, Counterfactual, Gaps
-from attnrisk.studies.judge.curves import ALPHAS, REFERENCES, reference_curve
+from attnrisk.studies.judge.curves import ALPHAS
 from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
-from attnrisk.studies.judge.tasks import GRID, WORKBENCH, Row, answer, mean_gap
+from attnrisk.studies.judge.tasks import GRID, Row, answer, mean_gap
 from attnrisk.studies.judge.traits import family_at_each_length, traits
 from attnrisk.studies.judge.verdict import _family_notes, _length_notes, _notes
 from attnrisk.studies.questions import Bayes
@@ -664,23 +664,14 @@ def test_the_verdict_on_an_example(name, tmp_path):
         assert "Gradient flow" in verdict.notes[2]
         assert [each.what for each in verdict.lacks] == ["temperature"]
     else:
-        learned = {(point.attention, point.alpha) for point in verdict.curves}
-        assert learned == {(a, b) for a in ("softmax", "linear", name) for b in (2.0, 4.0, 8.0)}
+        curves = {"softmax", "linear", name}
+        if name != "power_kernel":  # ridges would shrink k and 8 + b together
+            curves.add(f"{name}, learned bias")
+        learned = [(point.label, point.alpha) for point in verdict.curves]
+        assert sorted(learned) == sorted((a, b) for a in curves for b in ALPHAS)
         assert verdict.flow.matched + verdict.flow.mismatched + verdict.flow.unfinished == 5
     for file in draw(verdict, tmp_path):
         assert file.stat().st_size > 5000
-
-
-@pytest.mark.optimised
-@pytest.mark.parametrize("name", REFERENCES)
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_the_stored_curves_of_the_references(name, alpha):
-    known = {point.alpha: point for point in reference_curve(name)}[alpha]
-    found = ar.tuned_erm_asymptotics(WORKBENCH.problem, REFERENCES[name], alpha, log2_points=6)
-    assert found.converged
-    assert not found.warning
-    assert float(known.risk) == pytest.approx(float(found.test_risk), abs=0.1 * known.risk.error)
-    assert known.risk.error == pytest.approx(found.test_risk.error, rel=0.1)
 
 
 @pytest.mark.slow

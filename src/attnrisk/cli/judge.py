@@ -249,7 +249,7 @@ def _fields(verdict: Verdict, files: list[str]) -> dict[str, Any]:
     flow: Any = verdict.flow
     counts = flow and render.picked(flow, "matched", "mismatched", "unfinished")
     named = {"risk": "test_risk", "risk_error": "test_risk_error"}
-    names = "attention", "alpha", "risk", "converged", "result", "warning"
+    names = "attention", "learned_bias", "alpha", "risk", "converged", "result", "warning"
     learning = [render.picked(point, *names, **named) for point in verdict.curves or ()]
     cost = {"cost_of_lengths": "cost", "cost_of_lengths_error": "cost_error"}
     return {

@@ -208,10 +208,10 @@ def _curves_sheet(points: Sequence[Point]) -> Sheet:
     alphas = sorted({point.alpha for point in points})
     task = f"{WORKBENCH.task} task, ν = {WORKBENCH.nu:g}, L = {WORKBENCH.length}"
     title = f"Test risk after training on N = αD sequences with the best ridge penalties, {task}"
-    found = {(point.attention, point.alpha): point for point in points}
+    found = {(point.label, point.alpha): point for point in points}
     rows = [
         [name, *(cell(found[name, alpha]) for alpha in alphas)]
-        for name in dict.fromkeys(point.attention for point in points)
+        for name in dict.fromkeys(point.label for point in points)
     ]
     notes = []
     failed = [point for point in points if not point.converged]
@@ -220,6 +220,7 @@ def _curves_sheet(points: Sequence[Point]) -> Sheet:
         advice = f"ar.erm_asymptotics(task, attention, {alpha:g}, ar.Ridge(3.0, 3.0))"
         if name in CATALOGUE:
             advice = f"attnrisk erm --attention {name} --alpha {alpha:g} --ridge-k 3 --ridge-v 3"
+            advice += " --bias free" * failed[0].learned_bias
         notes.append(
             f"! {render.UNCONVERGED}: not the value of a fixed point. Try larger ridges: {advice}"
         )

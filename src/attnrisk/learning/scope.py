@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,6 +20,8 @@ RIDGES = 1e-9, 1e9
 # tokens where each location has to be visited.
 _LONGEST, _LONGEST_DENSE = 1000, 32
 MOST_HEADS = 3
+_TOKENS = 10.0  # at which a kernel that knows the length is looked at
+_FARTHEST = 1e6  # score at which a power may vanish
 
 
 def learnable(task: AbstractTask, attention: AbstractAttention | None = None) -> AbstractTask:
@@ -108,12 +111,13 @@ def learner(attention: AbstractAttention) -> AbstractAttention:
         )
         raise refuse("weights", "free", allowed)
     if learns_bias(attention):
-        if attention.with_bias(np.zeros_like(attention.bias)).is_scale_sensitive:
+        scaleless = scaleless_bias(attention)
+        if scaleless is None:
             return attention
         allowed = (
             "one that depends on the common scale of its scores and its bias where the bias is free: for this one the "
             "empirical risk has no minimum, since ridges shrink k and the bias together and the loss stays; with a "
-            "fixed bias other than 0 it has one"
+            f"fixed bias other than {scaleless:g} it has one"
         )
     elif attention.is_scale_sensitive:
         return attention
@@ -130,6 +134,24 @@ def learner(attention: AbstractAttention) -> AbstractAttention:
 def learns_bias(attention: AbstractAttention) -> bool:
     """Whether a bias is learned: it is free, and the weights of one head depend on it; those of several are fixed."""
     return attention.free_bias and attention.keys == 1 and not attention.ignores_shifts
+
+
+def scaleless_bias(attention: AbstractAttention) -> float | None:
+    """The bias with which the scale of the scores has no effect: 0 for ReLU, −8 for `(1 + χ/8)⁸`; usually `None`.
+
+    If there is one, and the bias is learned, the empirical risk has no minimum.
+    """
+    unbiased = attention.with_bias(np.zeros_like(attention.bias))
+    if not unbiased.is_scale_sensitive:
+        return 0.0
+    if unbiased.family != "kernel":
+        return None
+    # If φ is a power of the distance from its root, `1/(log φ)'` is linear. Of an exponential the root is infinite.
+    known: Any = unbiased.at_length(_TOKENS)[0]
+    near, far = 1.0 / jax.vmap(jax.grad(known.log_phi))(jnp.array([1.0, 2.0]))
+    root = float(1.0 - near / (far - near))
+    scaleless = abs(root) < _FARTHEST and not unbiased.with_bias(root).is_scale_sensitive
+    return root if scaleless else None
 
 
 def level_bias(task: AbstractTask, attention: AbstractAttention) -> float:

@@ -1,5 +1,6 @@
 """Learning curves of an attention and of its references."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..._results import ErrorKind, Estimate, Result
@@ -22,13 +23,22 @@ _LOG2_POINTS, _LOG2_POINTS_OF_GENERAL = 6, 5
 
 @dataclass(frozen=True)
 class Point:
-    """The test risk at `α`, with the ridges of least test risk; `warning` says why it is approximate, if it is."""
+    """The test risk at `α`, with the ridges of least test risk.
+
+    `warning` says why it is approximate, if it is; `learned_bias` whether the bias was learned.
+    """
 
     attention: str
     alpha: float
     risk: Estimate
     result: Result
     warning: str | None
+    learned_bias: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name of the curve."""
+        return f"{self.attention}, learned bias" if self.learned_bias else self.attention
 
     @property
     def converged(self) -> bool:
@@ -45,15 +55,20 @@ def reference_curve(name: str) -> list[Point]:
     ]
 
 
-def curve(task: AbstractTask, attention: AbstractAttention, name: str) -> list[Point]:
+def curve(
+    task: AbstractTask,
+    attention: AbstractAttention,
+    name: str,
+    alphas: Sequence[float] = ALPHAS,
+) -> list[Point]:
     """The learning curve; each search starts from the fixed point of the previous one."""
     start: ERMAsymptotics | None = None
     points = []
     log2_points = _LOG2_POINTS if is_exact(task, attention) else _LOG2_POINTS_OF_GENERAL
-    for alpha in ALPHAS:
+    for alpha in alphas:
         found = tuned_erm_asymptotics(task, attention, alpha, log2_points=log2_points, start=start)
         start = found if found.converged else None
-        points.append(
-            Point(name, found.alpha, found.test_risk, found.result, found.warning or None)
-        )
+        learned = found.bias is not None
+        risk, warning = found.test_risk, found.warning or None
+        points.append(Point(name, found.alpha, risk, found.result, warning, learned))
     return points

@@ -142,11 +142,13 @@ def _draw_haystacks(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _draw_curves(axes: Axes, points: Sequence[Point], name: str) -> None:
     """Learning curves; no line goes through a point that has not converged."""
-    for attention in dict.fromkeys(point.attention for point in points):
-        curve = [point for point in points if point.attention == attention]
+    for label in dict.fromkeys(point.label for point in points):
+        curve = [point for point in points if point.label == label]
         settled = [point for point in curve if point.converged]
-        colour, alphas = _colour(attention, name), [point.alpha for point in settled]
-        axes.plot(alphas, [float(point.risk) for point in settled], color=colour, linewidth=1.5)
+        colour, alphas = _colour(curve[0].attention, name), [point.alpha for point in settled]
+        style = "dotted" if curve[0].learned_bias else "solid"
+        risks = [float(point.risk) for point in settled]
+        axes.plot(alphas, risks, color=colour, linewidth=1.5, linestyle=style)
         for point in curve:
             place = point.alpha, float(point.risk), colour
             full = point.warning is None
@@ -172,6 +174,8 @@ def _legend(verdict: Verdict) -> list[Line2D]:
     ]
     others = dict.fromkeys(point.attention for point in points if point.attention != verdict.name)
     lines += [Line2D([], [], color=COLOURS[other], label=other) for other in others]
+    if any(point.learned_bias for point in points):
+        lines.append(Line2D([], [], color=_MINE, linestyle="dotted", label="learned bias"))
     if not all(row.attained for row in rows) or any(point.warning for point in points):
         lines.append(_named(_dot(0, 0, GREY, False), "a limit, or approximate"))
     results = [*(point.result for point in points), *(row.result for row in rows)]

@@ -12,6 +12,7 @@ import jax
 from ..._results import Estimate
 from ...attention import AbstractAttention
 from ...flow import Basins, basins
+from ...learning.scope import scaleless_bias
 from ...population import elementwise_floor
 from ...population.plan import is_exact
 from ..execute import Progress, in_threads
@@ -77,8 +78,9 @@ class Verdict:
     and `varied` have ten tokens, always or on average. `floors` are the lowest risks of any element-wise attention, on
     `fixed` and in the longest sequence. `causes` are the counterfactuals that were computed, and what the attention
     lacks; if it lacks nothing, `at_worst` are the changes on the task with the largest gap. `curves` are learning
-    curves, including those of softmax and linear attention, and `flow` counts the end points of gradient flow from
-    small initialisations; each is `None` where it is not defined, and `notes` say why.
+    curves, with the bias of the attention and with a learned one, and those of softmax and linear attention, whose bias
+    has no effect; `flow` counts the end points of gradient flow from small initialisations. Both are `None` where they
+    are not defined, and `notes` say why.
     """
 
     name: str
@@ -202,7 +204,7 @@ def _judge(
         "spiked task": partial(answer, student, planted, quick),
         "max task": partial(answer, student, selected, quick),
     }
-    tunable = has_tunable_bias(student) and is_exact(_FIXED, student)
+    tunable = _is_tunable(student)
     if tunable and not quick:
         biased = student.with_free_bias()
         exact["spiked task, free bias"] = partial(answer, biased, planted)
@@ -210,8 +212,9 @@ def _judge(
     later: dict[str, Callable[[], Any]] = {}
     if not quick:
         later["gradient flow"] = partial(_flow, student, found)
-        if found.slope == "fine":
-            later["learning"] = partial(curve, _TASK, student, label)
+        for learner in _learners(student, found):
+            part = "learning, free bias" if tunable and learner.free_bias else "learning"
+            later[part] = partial(curve, _TASK, learner, label)
     done: dict[str, Any] = {}
 
     def work(jobs: dict[str, Callable[[], Any]]) -> None:
@@ -264,8 +267,21 @@ def _judge(
     curves = None
     if "learning" in done:
         references = [reference_curve(key) for key in REFERENCES if key != label]
-        curves = tuple(point for each in (*references, done["learning"]) for point in each)
+        learned = done["learning"], done.get("learning, free bias", [])
+        curves = tuple(point for each in (*references, *learned) for point in each)
     return replace(verdict, curves=curves, flow=done.get("gradient flow"))
+
+
+def _is_tunable(student: AbstractAttention) -> bool:
+    return has_tunable_bias(student) and is_exact(_FIXED, student)
+
+
+def _learners(student: AbstractAttention, found: Traits) -> list[AbstractAttention]:
+    """The attentions that have a learning curve: with the bias it has, and with a learned one."""
+    if found.slope != "fine":
+        return []
+    learns = _is_tunable(student) and scaleless_bias(student) is None
+    return [student, *[student.with_free_bias()] * learns]
 
 
 def _told_apart(name: str, attention: AbstractAttention) -> str:
