@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 from scipy.special import erf, erfc, expit, log_ndtr
 
 import attnrisk as ar
@@ -266,3 +267,36 @@ def test_exponential_tails_select_where_all_scores_are_negative(attention, lengt
     error = slope.std() / math.sqrt(len(scores))
     assert least.result is ar.Result.K_DIVERGES
     assert abs(float(least.risk) - risk) < 4.0 * error
+
+
+def test_the_error_of_a_minimum_holds_at_kinks_of_the_max_task():
+    """Two tokens, by Gauss-Legendre panels that meet at the kinks; away from the field 0 those of the search do not."""
+    task, attention = (
+        ar.MaxSLR(2.0, 2),
+        ar.Kernel(lambda x: jnp.clip(x, -3.0, 3.0), features=(-3.0, 3.0)),
+    )
+
+    def profile(m_kk):
+        ends = np.sort([*range(-9, 10), -3.0 / m_kk, 3.0 / m_kk])
+        points, weights = np.polynomial.legendre.leggauss(20)
+        half = np.diff(ends)[:, None] / 2
+        x = (ends[:-1, None] + half * (1.0 + points)).ravel()
+        mass = (half * weights).ravel() * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+        size = np.exp(np.clip(m_kk * x, -3.0, 3.0))
+        weight = size[:, None] / (size[:, None] + size)
+        first = 1.0 / (1.0 + np.exp(-2.0 * (x[:, None] - x)))
+        label = mass @ (first * weight + first.T * weight.T) @ mass
+        return label, mass @ (weight**2 + weight.T**2) @ mass
+
+    def least_risk(m_kk):
+        label, power = profile(m_kk)
+        return 1.0 - label**2 / power
+
+    found = ar.population_minimum(task, attention)
+    m_kk, m_vv = float(found.overlaps.m_kk), float(found.overlaps.m_vv)
+    label, power = profile(m_kk)
+    assert abs(1.0 - 2.0 * m_vv * label + m_vv**2 * power - float(found.risk)) < 1e-12
+    least = minimize_scalar(
+        least_risk, bounds=(1.0, 3.0), method="bounded", options={"xatol": 1e-9}
+    )
+    assert abs(least.fun - float(found.risk)) < found.risk.error < 1e-5

@@ -34,7 +34,8 @@ from .heads_minimum import heads_minimum
 from .limits import find_limit, profiles_at_infinity
 from .minimisers import Minimum, at_one_length
 from .overlaps import aligned
-from .plan import SearchPlan, check_problem, is_exact, search_plan
+from .plan import SearchPlan, check_problem, is_exact, kinks_at, search_plan
+from .risk import population_risk
 
 __all__ = ["Minimum", "population_minima", "population_minimum"]
 
@@ -318,6 +319,8 @@ class Search:
         if attention.free_bias:
             attention = attention.with_bias(float(outcome.bias))
         risk, m_vv = self.risk(outcome.profiles)
+        if self.plan.exact and not self.plan.differentiable:
+            risk = self.aligned_risk(risk, attention, m_kk, m_vv)
         result = Result.CONVERGED if self.task.spread == 1.0 else Result.ON_MANIFOLD
         if outcome.falling:
             result = Result.NOT_STATIONARY  # a longer k may be better
@@ -327,6 +330,19 @@ class Search:
             lowest = float(floor(self.task, self.attention))
             risk = Estimate(risk.value, risk.error + max(0.0, float(risk) - lowest), risk.kind)
         return Minimum(risk, aligned(m_kk, m_vv), attention, result)
+
+    def aligned_risk(
+        self, searched: Estimate, attention: AbstractAttention, m_kk: float, m_vv: float
+    ) -> Estimate:
+        """The risk by panels that meet where the score passes a kink; those of a search meet at the field 0 only.
+
+        What they have missed is also what the lowest risk may be below that at the minimum found.
+        """
+        if kinks_at(attention, m_kk) == (0.0,):
+            return searched
+        risk = population_risk(self.task, attention, aligned(m_kk, m_vv))
+        missed = 2.0 * abs(risk.value - searched.value)
+        return Estimate(risk.value, risk.error + max(missed, float(searched.error)))
 
     def risk(self, profiles: tuple[Correlations, ...]) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
