@@ -17,6 +17,9 @@ SQUARE = ar.Kernel(lambda x: jnp.log1p(x**2), features=(), analytic=True)
 # φ of the user's own, of which all that lies below −373 rounds to 0.
 ROUNDED = ar.Kernel(lambda x: jnp.log(jax.nn.softplus(x) ** 2), features=(), analytic=True)
 GAUSSIAN = ar.Kernel(lambda x: -(x**2) / 2.0, features=(), analytic=True)
+POWER = ar.Kernel(
+    lambda x: jnp.log(jnp.maximum(x - 0.5, 0.0) ** 1.5 + 0.01), features=(0.5,), constant=0.01
+)
 CASES = {
     "kernel": (ar.Softplus(), ar.SpikedSLR(5.0, 10)),
     "max": (ar.Taylor2(), ar.MaxSLR(2.0, 3)),
@@ -40,6 +43,9 @@ CASES = {
         ar.SpikedSLR(5.0, ar.parse_lengths("2:0.5,18:0.5")),
     ),
     "one length": (ar.SigmoidLogLength(free_bias=True), ar.SpikedSLR(5.0, 10)),
+    "kink": (POWER, ar.SpikedSLR(5.0, 10)),
+    "kink, max": (ar.EluPlusOne(), ar.MaxSLR(2.0, 3)),
+    "kink, becomes softmax": (ar.EluPlusOne(free_bias=True), ar.SpikedSLR(5.0, 10)),
 }
 
 
@@ -72,6 +78,19 @@ def test_taylor_2_with_a_free_bias_is_one_plus_a_square():
     difference = abs(float(first.risk) - float(second.risk))
     assert difference <= float(first.risk.error) + float(second.risk.error)
     assert first.bias + 1.0 == pytest.approx(second.bias, abs=0.01)
+
+
+def test_the_limit_of_a_kernel_with_a_kink_is_a_power():
+    """Of long `k` the power is left; where all scores are negative, φ is the constant and each weight one quarter."""
+    found = uncompiled._minimum(ar.MaxSLR(2.0, 3), POWER)
+    power = ar.Kernel(lambda x: 1.5 * jnp.log(jnp.maximum(x, 0.0)), features=(0.0,))
+    known = ar.population_minimum(ar.MaxSLR(2.0, 3), power)
+    explained, m_vv = 1.0 - float(known.risk), float(known.overlaps.m_vv)
+    negative = 1 / 2**3
+    label = explained / m_vv + negative / 4
+    norm = explained / m_vv**2 + negative * 3 / 4**2
+    assert found.result == ar.Result.K_DIVERGES
+    assert float(found.risk) == pytest.approx(1.0 - label**2 / norm, abs=found.risk.error)
 
 
 def test_a_search_that_leaves_its_range_settles_nothing():

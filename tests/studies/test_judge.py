@@ -176,7 +176,12 @@ def test_a_kernel_by_its_phi():
 def test_kinks():
     assert kinks(lambda x: jnp.maximum(x - 1.3, 0.0)) == pytest.approx([1.3], abs=1e-5)
     assert kinks(lambda x: jnp.where(x > -0.7, 1.0, 0.0)) == pytest.approx([-0.7], abs=1e-5)
+    assert kinks(lambda x: jnp.maximum(x - 0.5, 0.0) ** 1.5 + 0.01) == pytest.approx(
+        [0.5], abs=1e-5
+    )
+    assert kinks(lambda x: jnp.maximum(x + 2.0, 0.0) ** 3) == pytest.approx([-2.0], abs=1e-3)
     assert kinks(lambda x: jnp.tanh(4 * x)) == []
+    assert kinks(lambda x: x**4) == []
 
 
 def reject(name):

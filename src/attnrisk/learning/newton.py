@@ -75,6 +75,14 @@ class FixedPointSolution(NamedTuple):
         left = self.answer @ (self.step.target - self.x)
         return float(np.std(replicates, ddof=1) / np.sqrt(len(replicates)) + abs(left @ gradient))
 
+    @property
+    def is_determined(self) -> Float[np.ndarray, " n"]:
+        """Which unknowns matter: a learned bias that has diverged, as where softplus becomes softmax, does not."""
+        moves = np.abs(self.step.jacobian - np.eye(self.x.size)).max(0)
+        return np.where(
+            np.isin(np.arange(self.x.size), self.layout.places.bias), moves > _FLAT, True
+        )
+
     def is_same(self, other: "FixedPointSolution") -> bool:
         """Whether two solutions are the same fixed point: by all unknowns, for one head within errors.
 
@@ -84,7 +92,9 @@ class FixedPointSolution(NamedTuple):
             return np.allclose(self.x, other.x, _SAME, _SAME)
         errors = np.array([other.error(unit) for unit in np.eye(self.x.size)])
         beyond, value = np.abs(self.x - other.x) - errors, self.layout.places.values.M[0, 0]
-        return bool(np.all(beyond <= _SAME * (1.0 + np.abs(other.x))) and beyond[value] <= _CLOSE)
+        near = beyond <= _SAME * (1.0 + np.abs(other.x))
+        determined = self.is_determined | other.is_determined
+        return bool(np.all(near | ~determined) and beyond[value] <= _CLOSE)
 
     def slope(self, by_unknowns: Float[np.ndarray, " n"]) -> Float[np.ndarray, "2"]:
         """The derivative in the two ridges of a function of the unknowns."""

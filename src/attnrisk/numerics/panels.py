@@ -126,7 +126,7 @@ class Panels(AbstractRule):
             transition = crossing[:, None] + width[:, None] * TRANSITION
             rows = jnp.broadcast_to(edges, (u.size, edges.size))
             edges = merge(rows, self._standardise(transition, mean, deviation))
-        return normal_rule(jax.lax.stop_gradient(edges), self.order)
+        return normal_rule(_without_derivative(edges), self.order)
 
     def for_function(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Nodes:
         return normal_rule(self._edges(features, mean, deviation), self.order)
@@ -135,27 +135,26 @@ class Panels(AbstractRule):
         arguments = []
         for mean, deviation in tokens:
             places = mean + deviation * self.transform_edges
+            xp = places.__array_namespace__()
             for feature in kernel.features:
-                near = jnp.abs(places - feature) < _NEAR * deviation
-                places = jnp.where(near, feature, places)
+                near = xp.abs(places - feature) < _NEAR * deviation
+                places = xp.where(near, feature, places)
             arguments.append(places)
         knees = feature_edges(kernel.features, self.grades)
         if len(knees):
-            arguments += [jnp.clip(knees, places[0], places[-1]) for places in arguments]
-        log_values = jax.lax.stop_gradient(kernel.log_phi(jnp.concatenate(arguments)))
+            arguments += [xp.clip(knees, places[0], places[-1]) for places in arguments]
+        log_values = _without_derivative(kernel.log_phi(xp.concatenate(arguments)))
         if kernel.constant > 0:
-            log_values = jnp.append(log_values, jnp.log(kernel.constant) + _PASSAGE)
+            log_values = xp.concatenate([log_values, xp.log(kernel.constant) + _PASSAGE])
         u, du = transform_panels(log_values, longest, self.order)
-        return u, du * jnp.exp(-kernel.constant * jnp.exp(-u)) if kernel.constant > 0 else du
+        return u, du * xp.exp(-kernel.constant * xp.exp(-u)) if kernel.constant > 0 else du
 
     def _edges(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Array:
         """Edges in `x` for the Gaussian itself and for the features, ascending; their places have no derivative."""
         knees = feature_edges(features, self.grades, self.pinch)
         if len(knees) == 0:
-            return jnp.asarray(self.edges)
-        inner: Any = self._standardise(knees, mean, deviation)
-        if isinstance(inner, jax.Array):
-            inner = jax.lax.stop_gradient(inner)
+            return self.edges
+        inner: Any = _without_derivative(self._standardise(knees, mean, deviation))
         xp = inner.__array_namespace__()
         return xp.sort(xp.concatenate([xp.asarray(self.edges), inner]))
 
@@ -165,27 +164,42 @@ class Panels(AbstractRule):
         return x.__array_namespace__().clip(x, -self.edges[-1], self.edges[-1])
 
 
+def _without_derivative(array: Any) -> Any:
+    return array if isinstance(array, np.ndarray) else jax.lax.stop_gradient(array)
+
+
 def panels(
     scale: float, longest: float, order: int, pinch: int = 0, transform_cells: int = 1
 ) -> Panels:
     """The cheaper kind of panels for arguments of standard deviation up to `scale`."""
-    edges, transform_edges = bulk(longest), bulk(longest, transform_cells)
+    fixed = fixed_panels(scale, longest, order, pinch, transform_cells)
+    if scale <= _PER_CELL * _MOST_CELLS:
+        return fixed
+    return Panels(bulk(longest), fixed.transform_edges, order, fixed.grades, pinch, True)
+
+
+def fixed_panels(
+    scale: float,
+    longest: float,
+    order: int,
+    pinch: int = 0,
+    transform_cells: int = 1,
+    most_cells: int = _MOST_CELLS,
+) -> Panels:
+    """Panels that do not follow a transition: beyond a scale of twice `most_cells` only for functions that are smooth
+    on the scale of their argument away from their features."""
+    cells = min(max(int(np.ceil(scale / _PER_CELL)), 1), most_cells)
+    edges = bulk(longest, 2 ** (cells - 1).bit_length())
     width = edges[-1] * max(scale, 1.0)  # all scales up to one share compiled code
     grades = 2 + int(np.ceil(np.log(width / _UNIT) / np.log(_GROWTH)))  # that reach this far
-    cells = int(np.ceil(scale / _PER_CELL))
-    follow = cells > _MOST_CELLS
-    if not follow:
-        edges = bulk(longest, 2 ** (max(cells, 1) - 1).bit_length())
-    return Panels(edges, transform_edges, order, grades, pinch, follow)
+    return Panels(edges, bulk(longest, transform_cells), order, grades, pinch)
 
 
 def transform_panels(log_values: Any, longest: Any, order: int) -> tuple[Any, Any]:
     """Nodes and weights in `u`, given `log φ` on a grid of arguments that covers the distribution of each token."""
     xp = log_values.__array_namespace__()
     top = xp.max(log_values)
-    top = xp.where(
-        xp.isfinite(top), top, 0.0
-    )  # where `φ` vanishes at all of them, any range will do
+    top = xp.where(xp.isfinite(top), top, 0.0)  # where `φ` vanishes at all, any range will do
     finite = xp.isfinite(log_values)
     low = xp.min(xp.where(finite, log_values, top))
     crossing = (xp.log(longest) + 3.0) / _CROSSING * np.arange(1, _CROSSING + 1)

@@ -36,12 +36,14 @@ from .engines.per_length import PerLength, each_length
 from .engines.planted import (
     planted_elementwise_light,
     planted_elementwise_panels,
+    planted_kernel_at,
     planted_kernel_light,
     planted_kernel_panels,
 )
 from .engines.selected_rules import (
     selected_elementwise_light,
     selected_elementwise_panels,
+    selected_kernel_at,
     selected_kernel_light,
     selected_kernel_panels,
 )
@@ -68,7 +70,8 @@ _MOST_ENGINES = 32  # of an attention that knows the length, one for each length
 
 class Method(NamedTuple):
     """How engines for a kind of task and attention are built: with panels of an order, which serve any attention; and
-    light ones, for analytic attentions (`fineness`; `widened` for another rule of the same shape).
+    light ones, for analytic attentions (`fineness`; `widened` for another rule of the same shape); and `panels_at` one
+    `k` along `k*`, of an order and with so many cells at most, for kernels with kinks and NumPy.
 
     `reaches` are the lengths of `k` along `k*` up to which a minimum is searched, each range at a higher cost than the
     one before. Before them comes `kink_reach` for an attention with a kink, and `smooth_reach` for others; for an
@@ -80,6 +83,7 @@ class Method(NamedTuple):
 
     with_panels: Callable[[Any, Any, Range, int], AbstractEngine]
     light: Callable[[Any, Any, Range, float, float], AbstractEngine]
+    panels_at: Callable[[Any, Any, Range, int, int], AbstractEngine] | None = None
     reaches: tuple[float, ...] = (LONGEST,)
     kink_reach: float | None = None
     smooth_reach: float | None = None
@@ -181,7 +185,9 @@ def find_method(task: AbstractTask, attention: AbstractAttention) -> Method | No
         known, _ = attention.at_length(task.length.longest)
         method = find_method(task, known) if len(task.length.lengths) <= _MOST_ENGINES else None
         return method and method._replace(
-            with_panels=_at_each_length(method.with_panels), light=_at_each_length(method.light)
+            with_panels=_at_each_length(method.with_panels),
+            light=_at_each_length(method.light),
+            panels_at=method.panels_at and _at_each_length(method.panels_at),
         )
     for (task_kind, attention_kind), method in _EXACT.items():
         if isinstance(task, task_kind) and isinstance(attention, attention_kind):
@@ -314,8 +320,8 @@ def search_plan(
     last = reach is None and stage == len(reaches) - 1
     if reach is None:
         reach = reaches[stage]
-        light = light and attention.analytic and reach <= method.light_reach
-    if light:
+        light = light and reach <= method.light_reach
+    if light and attention.analytic:
         first, second = (
             method.light(task, attention, Range(reach, 0.0, reach), SEARCH_FINENESS, widened)
             for widened in (1.0, WIDENED)
@@ -350,6 +356,7 @@ _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
     (AbstractPlanted, AbstractKernel): Method(
         planted_kernel_panels,
         planted_kernel_light,
+        planted_kernel_at,
         (SHARPEST, LONGEST),
         kink_reach=8.0,
         smooth_reach=8.0,
@@ -359,12 +366,13 @@ _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
     (AbstractPlanted, AbstractElementwise): Method(
         planted_elementwise_panels,
         planted_elementwise_light,
-        (SHARPEST, LONGEST),
+        reaches=(SHARPEST, LONGEST),
         light_beyond=True,
     ),
     (AbstractSelected, AbstractKernel): Method(
         selected_kernel_panels,
         selected_kernel_light,
+        selected_kernel_at,
         (SHARPEST, STEEPEST, LONGEST),
         kink_reach=4.0,
         smooth_reach=8.0,
@@ -376,7 +384,7 @@ _EXACT: dict[tuple[type[AbstractTask], type[AbstractAttention]], Method] = {
     (AbstractSelected, AbstractElementwise): Method(
         selected_elementwise_panels,
         selected_elementwise_light,
-        (SHARPEST,),
+        reaches=(SHARPEST,),
         light_reach=STEEPEST,
     ),
 }

@@ -2,8 +2,8 @@
 
 Compiling the search of `minimum.py` for a new attention takes seconds, evaluating an analytic one milliseconds. Here
 the same integrals are NumPy sums: a coarse rule for the search, and at the minimum the two rules of `minimum.py`,
-whose difference is the error. All other cases use `population_minima`: kernels with kinks, flat
-valleys, and errors above `1e-7` of a minimum or `1e-6` of a limit.
+whose difference is the error; for a kernel with kinks, panels that are made anew for each `k`. All other cases use
+`population_minima`: flat valleys, and errors above `1e-7` of a minimum or `1e-6` of a limit, or of a kernel with kinks.
 """
 
 import math
@@ -37,21 +37,22 @@ from .limits import EXTRAPOLATED, extrapolated
 from .minimisers import Minimum, at_one_length, softmax_minimum
 from .minimum import VANISHING, Search, population_minima
 from .overlaps import Overlaps, aligned
-from .plan import SEARCH_FINENESS, WIDENED, find_method, is_exact, light_plan
+from .plan import LONGEST, ORDERS, SEARCH_FINENESS, WIDENED, find_method, is_exact, light_plan
 
 ACCURACY, _LIMIT_ACCURACY = 1e-7, 1e-6  # of a risk that is attained, and of a limit
 _COARSE = 0.5  # fineness of the rule of a search: right to 10^-4 or so, which places a minimum well enough
 _FINE = 3.0  # fineness for powers, which vanish somewhere
 _LONGEST, _MOST_TERMS = 64.0, 4e5  # `k`, and the terms of a sum, up to which a rule is doubled
-_NARROW, _SIMPLEX = (
-    1e-6,
-    1e-4,
-)  # of a length by Brent's method, and of a length and a bias by a simplex
+_NARROW = 1e-6  # of a length by Brent's method
+_SIMPLEX = 1e-4  # of a length and a bias
 _MOST_SIMPLEX_STEPS = 400
 _ROUGH, _FARTHEST_SCALE = 1e-5, 3.0  # of the logarithm of a length, a long step from a minimum
 _UNSEEN = 1e-9  # share of what is explained by which such a step may be better unnoticed
 _MOST_SCANNED = 1e6  # terms of a sum up to which lengths and biases are scanned
 _STEPS = 2e-4, 2e-3  # of differences in the length and in the bias
+_KINKED_STEPS = 2e-3, 2e-3  # where panels move with them
+_KINKED_RULES = ((3, 2), *((order, 8) for order in ORDERS))  # order and most cells of panels
+_CLEAR = 0.01  # of a loss, which no rule gets wrong
 _MOST_NEWTON_STEPS, _FARTHEST_STEP = 6, 500.0  # the latter in those of differences
 
 
@@ -73,16 +74,17 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
     """The minimum, or `None` if a compiled search is needed."""
     if not is_exact(task, attention) or task.spread != 1.0 or task.strength == 0:
         return None
-    if task.length.longest == 1 or (attention.compares_tokens and not attention.analytic):
+    if task.length.longest == 1:
         return None
+    kinked = attention.compares_tokens and not attention.analytic
     biased = attention.free_bias or attention.bias != 0.0
-    if biased and not attention.analytic and attention.is_homogeneous:
+    if (biased or kinked) and not attention.analytic and attention.is_homogeneous:
         return None
     if attention.knows_length and len(task.length.lengths) == 1:
         known, _ = attention.at_length(task.length.longest)
         found = _minimum(task, known.with_bias(float(known.bias)))
         return found and at_one_length(task, attention, found)
-    sums = _Sums(task, attention)
+    sums = _KinkedSums(task, attention) if kinked else _Sums(task, attention)
     if not (attention.free_bias and attention.compares_tokens):
         return _searched(sums)
     if attention.knows_length:
@@ -90,7 +92,7 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
     limit = softmax_limit(task, attention, softmax_minimum(task), _risk)
     if limit is not None:
         return limit
-    if _terms(sums.coarse) > _MOST_SCANNED:
+    if not kinked and _terms(sums.coarse) > _MOST_SCANNED:
         return None
     power = two_sided_power(attention)
     if power is None:
@@ -106,13 +108,15 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
 class _Sums:
     """`A` and `B` of one attention on one task, with NumPy."""
 
+    accuracy, steps = ACCURACY, _STEPS
+    farthest: float | None = None  # norm of `k`, if the first range has all of them
+
     def __init__(self, task: AbstractTask, attention: AbstractAttention):
         self.task, self.attention = task, attention
         self.functions = None if attention.knows_length else in_numpy(attention)
         self.at_lengths = list(_each_length(task, attention)) if attention.knows_length else []
-        method = find_method(task, attention)
-        self.light_beyond = method is not None and method.light_beyond
-        self.search = Search(task, attention, 0)
+        self.method: Any = find_method(task, attention)
+        self.search = Search(task, attention, 0, reach=self.farthest)
         self.plan_stage()
 
     def plan_stage(self) -> None:
@@ -133,10 +137,29 @@ class _Sums:
             label, power = label + chance * found.label, power + chance * found.power
         return Correlations(label, power)
 
-    def loss(self, engine: AbstractEngine, at: Sequence[float]) -> float:
-        """`−log(A²/B)` at a length of `k` and a bias."""
+    @property
+    def value(self) -> int:
+        """Which of the two rules is that of the value."""
+        return 0 if self.problem.light else 1
+
+    def whole(self, at: Sequence[float]) -> tuple[float, float]:
+        """A length of `k` with a bias, free or not."""
         m_kk, bias = (*at, float(self.attention.bias))[:2]
-        return float(_loss(*self.profile(engine, m_kk, bias)))
+        return float(m_kk), float(bias)
+
+    def rule(self, which: int, m_kk: float, bias: float) -> Any:
+        """The coarse rule, or one of the two others."""
+        return (self.coarse, *self.problem.engines)[which]
+
+    def loss(self, at: Sequence[float], which: int = 0) -> float:
+        """`−log(A²/B)`, by default by the coarse rule."""
+        m_kk, bias = self.whole(at)
+        return float(_loss(*self.profile(self.rule(which, m_kk, bias), m_kk, bias)))
+
+    def profiles(self, at: Sequence[float]) -> tuple[Correlations, ...]:
+        """By the two rules whose difference is the error."""
+        m_kk, bias = self.whole(at)
+        return tuple(self.profile(self.rule(which, m_kk, bias), m_kk, bias) for which in (1, 2))
 
     def scan(self) -> np.ndarray:
         """The losses of all lengths of `k` and biases of the search, by the coarse rule."""
@@ -145,12 +168,25 @@ class _Sums:
         if one_rule:  # for all biases
             rows = [self.profile(self.coarse, m_kk, row[:, None]) for m_kk, row in pairs]
             return np.array([_loss(*each) for each in rows])
-        return np.array([[self.loss(self.coarse, (m, b)) for b in row] for m, row in pairs])
+        return np.array([[self.loss((m, b)) for b in row] for m, row in pairs])
 
     def risk(self, at: Sequence[float]) -> float:
-        """The risk with the fine rule."""
-        engine = self.problem.engines[0 if self.problem.light else 1]
-        return float(self.task.label_variance) - math.exp(-self.loss(engine, at))
+        """The risk by the rule of the value."""
+        return float(self.task.label_variance) - math.exp(-self.loss(at, 1 + self.value))
+
+
+class _KinkedSums(_Sums):
+    """The same with panels for each `k`, which meet where its scores pass a kink: they serve any norm."""
+
+    accuracy, steps, farthest = _LIMIT_ACCURACY, _KINKED_STEPS, LONGEST
+
+    def rule(self, which: int, m_kk: float, bias: float) -> Any:
+        return _panels_at(self.task, self.attention.with_bias(bias), m_kk, which)
+
+
+def _panels_at(task: AbstractTask, attention: Any, m_kk: float, which: int) -> AbstractEngine:
+    method: Any = find_method(task, attention)
+    return method.panels_at(task, attention, Range(abs(m_kk), 0.0, m_kk), *_KINKED_RULES[which])
 
 
 def _each_length(task: AbstractTask, attention: Any) -> Iterator[tuple[Any, ...]]:
@@ -178,7 +214,10 @@ def _risk(task: AbstractTask, attention: Any, overlaps: Overlaps) -> float:
     """The risk at aligned overlaps."""
     m_kk, m_vv = float(overlaps.m_kk), float(overlaps.m_vv)
     fixed, scale = attention.with_free_bias(False), abs(m_kk)
-    engine = light_plan(task, fixed, scale, 0.0, scale, SEARCH_FINENESS)
+    if fixed.analytic:
+        engine = light_plan(task, fixed, scale, 0.0, scale, SEARCH_FINENESS)
+    else:
+        engine = _panels_at(task, fixed, m_kk, 2)
     a, b = engine.profile(task, in_numpy(fixed), m_kk)
     return float(task.label_variance - 2.0 * m_vv * a + m_vv**2 * b)
 
@@ -249,9 +288,11 @@ def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
 def _searched_beyond(sums: _Sums, longest: float, limit: Minimum | None) -> Minimum | None:
     """A scan of norms of `k` beyond the `longest`, or the infimum if the sums cannot reach them."""
     search, reach = sums.search, sums.search.plan.reach
-    if not (sums.problem.light and sums.light_beyond):
-        return None
     search.sign, search.shorter = math.copysign(1.0, longest), reach
+    if sums.farthest is not None:
+        return None if sums.attention.free_bias else _limit(sums)
+    if not (sums.problem.light and sums.method.light_beyond):
+        return None
     if reach > _LONGEST / 2 or _terms(sums.problem.engines[0]) > _MOST_TERMS:
         return None if sums.attention.free_bias else _limit(sums)
     search.stage, search.reach = 1, 2.0 * reach
@@ -261,7 +302,7 @@ def _searched_beyond(sums: _Sums, longest: float, limit: Minimum | None) -> Mini
 
 def _descended(sums: _Sums, start: np.ndarray, row: int) -> np.ndarray:
     """The minimum of the coarse rule near a point of the scan, up to the largest norm of `k`."""
-    loss, reach = partial(sums.loss, sums.coarse), sums.search.plan.reach
+    loss, reach = sums.loss, sums.search.plan.reach
     lengths, biases = sums.problem.lengths, sums.problem.biases
     if start.size == 1:
         row = max(1, min(row, lengths.size - 2))
@@ -292,21 +333,16 @@ def _limit(sums: _Sums) -> Minimum | None:
     """The infimum as the norm of `k` diverges, extrapolated from the largest norms of the sums."""
     search, bias = sums.search, float(sums.attention.bias)
     signed = search.sign * search.plan.reach / np.sqrt(2.0) ** np.arange(EXTRAPOLATED)
-    profiles = [
-        tuple(sums.profile(engine, m_kk, bias) for engine in sums.problem.engines)
-        for m_kk in signed
-    ]
-    found = extrapolated(search, signed, bias, profiles)
+    found = extrapolated(search, signed, bias, [sums.profiles((m_kk,)) for m_kk in signed])
     return found if found.risk.error < _LIMIT_ACCURACY else None
 
 
 def _settled(sums: _Sums, at: np.ndarray) -> Minimum | None:
-    """Newton's method with finite differences of the fine rule, until the predicted decrease is below `ACCURACY`."""
-    problem, variance = sums.problem, float(sums.task.label_variance)
-    value = 0 if problem.light else 1
-    loss = partial(sums.loss, problem.engines[value])
+    """Newton's method with finite differences of the first rule, until the predicted decrease is below the accuracy."""
+    value, variance = sums.value, float(sums.task.label_variance)
+    loss = partial(sums.loss, which=1)
     for _ in range(_MOST_NEWTON_STEPS):
-        step = _newton_step(loss, at, np.array(_STEPS[: at.size]) * np.maximum(1.0, np.abs(at)))
+        step = _newton_step(loss, at, np.array(sums.steps[: at.size]) * np.maximum(1.0, np.abs(at)))
         if step is None:
             return None
         move, decrease = step
@@ -317,14 +353,14 @@ def _settled(sums: _Sums, at: np.ndarray) -> Minimum | None:
             break
     else:
         return None
-    m_kk, bias = (*at.tolist(), float(sums.attention.bias))[:2]
-    profiles = [sums.profile(engine, m_kk, bias) for engine in problem.engines]
+    m_kk, bias = sums.whole(at.tolist())
+    profiles = sums.profiles(at.tolist())
     here, other = (explained(profiles[index]) for index in (value, 1 - value))
     risk = estimate_from(variance - other, variance - here)
     unseen = _UNSEEN if at.size > 1 else 0.0
     risk = Estimate(risk.value, risk.error + (2.0 * decrease + unseen) * here)
     m_vv = float(profiles[value].label / profiles[value].power)
-    if not risk.error < ACCURACY or abs(m_vv) > VANISHING * math.sqrt(LARGEST):
+    if not risk.error < sums.accuracy or abs(m_vv) > VANISHING * math.sqrt(LARGEST):
         return None
     elsewhere = variance - math.exp(-_least_elsewhere(sums, loss, at))
     if elsewhere < float(risk) - risk.error:

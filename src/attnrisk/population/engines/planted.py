@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ...attention import AbstractElementwise, AbstractKernel
 from ...numerics.linalg import root
-from ...numerics.panels import panels
+from ...numerics.panels import Panels, fixed_panels, panels
 from ...numerics.quadrature import (
     AbstractRule,
     integrate_token,
@@ -16,12 +16,13 @@ from ...numerics.quadrature import (
     moments_by_parts,
     trapezoid,
 )
-from ...tasks import AbstractPlanted
+from ...tasks import AbstractPlanted, AbstractTask
 from ..conditionals import given_score
 from ..overlaps import Overlaps
 from .base import SEARCHED_BIASES, AbstractEngine, Correlations, Range
 
 PINCH = 16  # panels that shrink by 2.5 each to 10^-7 of a unit, where a kernel that vanishes is not smooth
+_SLIGHT_PINCH = 5  # for a kernel that behaves like a fractional power beside a constant
 
 
 class PlantedKernel(AbstractEngine):
@@ -129,6 +130,23 @@ def planted_kernel_panels(
     pinch = PINCH if attention.vanishes else 0
     scale = within.scale * max(1.0, float(task.spread))
     return PlantedKernel(panels(scale, float(task.length.longest), order, pinch))
+
+
+def planted_kernel_at(
+    task: AbstractPlanted, attention: AbstractKernel, within: Range, order: int, most_cells: int
+) -> PlantedKernel:
+    """Panels for one norm of `k`, with NumPy."""
+    return PlantedKernel(kink_panels(task, attention, within, order, most_cells))
+
+
+def kink_panels(
+    task: AbstractTask, attention: AbstractKernel, within: Range, order: int, most_cells: int
+) -> Panels:
+    """Panels that meet at the features of a kernel; away from these it has to be smooth on the scale of its argument,
+    as powers are, or over many units of score."""
+    pinch = PINCH if attention.vanishes else _SLIGHT_PINCH
+    scale, longest = within.scale * max(1.0, float(task.spread)), float(task.length.longest)
+    return fixed_panels(scale, longest, order, pinch, most_cells=most_cells)
 
 
 def planted_kernel_light(

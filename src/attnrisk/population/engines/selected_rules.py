@@ -9,7 +9,7 @@ from ...numerics.panels import bulk, composite, feature_edges, panels
 from ...numerics.quadrature import normal_density, trapezoid
 from ...tasks import AbstractSelected
 from .base import SEARCHED_BIASES, SHARPEST, STEEPEST, AbstractEngine, Range
-from .planted import PINCH
+from .planted import PINCH, kink_panels
 from .selected import SelectedElementwise, SelectedKernel, SharpSelectedKernel
 from .selection import light_selection, panel_selection, relevance
 
@@ -34,6 +34,22 @@ def selected_kernel_panels(
         # distance.
         pinch_growth = 4.0 if within.noise == 0.0 else 2.8
     table = panel_selection(sharpness, longest, order, _cells(needed), pinch_growth, within.kinks)
+    return SelectedKernel(rule, rule, table)
+
+
+def selected_kernel_at(
+    task: AbstractSelected, attention: AbstractKernel, within: Range, order: int, most_cells: int
+) -> SelectedKernel:
+    """Panels for one norm of `k`, also around the fields where the score passes a feature, with NumPy."""
+    rule, longest = (
+        kink_panels(task, attention, within, order, most_cells),
+        int(task.length.longest),
+    )
+    knees = feature_edges(attention.features, rule.grades, rule.pinch) - float(attention.bias)
+    inside = np.abs(knees) < rule.edges[-1] * within.scale
+    kinks = tuple((knees[inside] / within.slope).tolist())
+    cells = min(_cells(min(within.scale, SHARPEST)), 4 * most_cells)
+    table = panel_selection(float(task.sharpness), longest, order, cells, kinks=kinks)
     return SelectedKernel(rule, rule, table)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Thread
 from typing import Any, ClassVar
 
@@ -60,8 +61,10 @@ _BASES, _ROUNDING = (1.0, -1.0, 4.0, -4.0), 1e-14
 # Mean difference of weights, relative to the largest, from an ε ≤ 1e-5 that is left out; and tokens of a long sequence.
 _SMALL, _MANY = 1e-4, 10_000
 
-# Where a function may bend: a slope that still jumps after so many halvings of an interval has a kink in it.
+# Where a function may bend: a derivative that still jumps after so many halvings of an interval has a kink in it.
 _BENDS, _INTERVALS, _HALVINGS, _JUMP = 8.0, 256, 30, 1e-3
+_SMOOTH = 3  # derivatives; equal steps are accurate enough if these are continuous
+_ROUNDED = 1e-6  # of the largest lower derivative: what is smaller may be rounding
 
 
 class RecognisedKernel(AbstractKernel):
@@ -349,11 +352,13 @@ def _kernel_of(function: Function) -> RecognisedKernel | None:
     constant = 1.0 / float(alone[0, 0]) - 1.0
     if constant < -SAME:
         return None
-    base = jnp.asarray(rungs[nearest])
-    weight = jax.vmap(lambda score: function(jnp.stack([score, base]))[0])
-    # Beside a base that is far above, where it begins may be too small a jump to be seen.
-    begins = kinks(lambda score: jnp.where(weight(score) > 0, 1.0, 0.0))
-    bends = sorted({*kinks(weight), *begins})
+    # Beside the first, higher derivatives may not be finite, beside the second, where it begins not be visible.
+    beside = [
+        jax.vmap(lambda score, base=base: function(jnp.stack([score, base]))[0])
+        for base in jnp.asarray(rungs[nearest : nearest + 2])
+    ]
+    begins = kinks(lambda score: jnp.where(beside[0](score) > 0, 1.0, 0.0))
+    bends = sorted({*begins, *(bend for weight in beside for bend in kinks(weight))})
     return RecognisedKernel(
         function=function,
         lowest=float(rungs[0]),
@@ -393,19 +398,33 @@ def _features(bends: Sequence[float]) -> tuple[float, ...]:
 
 
 def kinks(function: Function) -> list[float]:
-    """Scores where the value or the slope of a function of one score jumps, by bisection of many intervals at once."""
-
-    @jax.jit
-    def look(x: Array) -> Array:
-        return jnp.stack(jax.jvp(function, (x,), (jnp.ones_like(x),)), -1)
-
+    """Scores where a function of one score or one of its derivatives jumps, by bisection of many intervals at once."""
     edges = np.linspace(-_BENDS, _BENDS, _INTERVALS + 1) + 1e-3  # beside zero, where kinks are
+    derivatives = jax.jit(partial(_derivatives, function, _SMOOTH))
+    try:
+        jax.eval_shape(derivatives, edges)
+    except ValueError:  # a callback has a first derivative only
+        derivatives = jax.jit(partial(_derivatives, function, 1))
+
+    def look(x: np.ndarray) -> np.ndarray:
+        # Where a power begins, some are infinite or not a number.
+        return np.nan_to_num(derivatives(x), nan=0.0, posinf=0.0, neginf=0.0)
+
     low, high = edges[:-1], edges[1:]
     scale = np.abs(look(low)).max(0) + 1e-300
+    scale = np.maximum(scale, _ROUNDED * np.maximum.accumulate(scale))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        at_low, at_middle, at_high = (np.asarray(look(x)) / scale for x in (low, middle, high))
+        at_low, at_middle, at_high = (look(x) / scale for x in (low, middle, high))
         left, right = (np.abs(at_middle - end).max(-1) for end in (at_low, at_high))
         low, high = np.where(left >= right, low, middle), np.where(left >= right, middle, high)
     jumps = np.abs((look(low) - look(high)) / scale).max(-1)
     return [round(float(x), 6) for x in (low + high)[jumps > _JUMP] / 2]
+
+
+def _derivatives(function: Function, count: int, x: Array) -> Array:
+    """The values of a function of one score and of its first derivatives (last axis)."""
+    if count == 0:
+        return function(x)[..., None]
+    value, slope = jax.jvp(partial(_derivatives, function, count - 1), (x,), (jnp.ones_like(x),))
+    return jnp.concatenate([value, slope[..., -1:]], -1)

@@ -210,11 +210,11 @@ def _judge(
         exact["spiked task, free bias"] = partial(answer, biased, planted)
         exact["max task, free bias"] = partial(answer, biased, selected)
     later: dict[str, Callable[[], Any]] = {}
-    if not quick:
-        later["gradient flow"] = partial(_flow, student, found)
-        for learner in _learners(student, found):
+    if not quick:  # the longest first
+        for learner in reversed(_learners(student, found)):
             part = "learning, free bias" if tunable and learner.free_bias else "learning"
             later[part] = partial(curve, _TASK, learner, label)
+        later["gradient flow"] = partial(_flow, student, found)
     done: dict[str, Any] = {}
 
     def work(jobs: dict[str, Callable[[], Any]]) -> None:
