@@ -6,9 +6,16 @@ import shutil
 import subprocess
 import sys
 
+import jax
 import pytest
 
-from attnrisk._compile_cache import VARIABLE, compile_quickly, enable_compile_cache
+from attnrisk import _compile_cache
+from attnrisk._compile_cache import (
+    VARIABLE,
+    compile_quickly,
+    enable_compile_cache,
+    release_compiled_code,
+)
 
 RISK = """
 import json, sys
@@ -138,3 +145,24 @@ def test_flags_are_left_alone_once_jax_is_imported(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     compile_quickly()
     assert os.environ["XLA_FLAGS"] == ""
+
+
+@pytest.mark.parametrize(("allowed", "traced"), [("1", 2), ("1000000000", 1), ("", 1)])
+def test_compiled_code_is_released_near_the_limit_of_mappings(
+    tmp_path, monkeypatch, allowed, traced
+):
+    """LLVM ends a process that maps more; where no limit can be read there is none."""
+    limit, traces = tmp_path / "max_map_count", []
+    if allowed:
+        limit.write_text(allowed)
+    monkeypatch.setattr(_compile_cache, "_MOST_MAPPINGS", limit)
+
+    @jax.jit
+    def double(x):
+        traces.append(x)
+        return 2 * x
+
+    for _ in range(2):
+        assert double(2.0) == 4.0
+        release_compiled_code()
+    assert len(traces) == traced

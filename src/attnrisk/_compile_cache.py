@@ -1,4 +1,4 @@
-"""The persistent compilation cache: most of the time of a first call is compilation.
+"""Compiled code, on disk and in memory: most of the time of a first call is compilation.
 
 JAX's persistent compilation cache, in the cache folder of the user. Entries are keyed by JAX by the program, its
 versions and its flags; the folder also by the processor, for which XLA compiles.
@@ -20,6 +20,10 @@ _LOCK_SECONDS = 5.0
 # XLA's older generator of fused loops: programs as fast, in two thirds of the time for compilation. XLA ends a program
 # at a flag that it does not know, so only versions of jaxlib that were tried get it.
 _QUICK_FLAG, _QUICK_VERSIONS = "xla_cpu_use_fusion_emitters", ("0.10.",)
+# Compiled code takes many mappings of memory, some 300 for the search of a minimum. Where Linux allows no more of them,
+# LLVM ends the process.
+_MAPPINGS, _MOST_MAPPINGS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+_SHARE = 0.5  # of the mappings allowed
 
 
 def enable_compile_cache() -> Path | None:
@@ -71,6 +75,18 @@ def compile_quickly() -> None:
     is_known = version("jaxlib").startswith(_QUICK_VERSIONS)
     if is_known and "jax" not in sys.modules and _QUICK_FLAG not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --{_QUICK_FLAG}=false".strip()
+
+
+def release_compiled_code() -> None:
+    """Let go of all compiled code in memory, in a process that is near the limit of memory mappings."""
+    with suppress(OSError):
+        most = int(_MOST_MAPPINGS.read_text(encoding="ascii"))
+        with _MAPPINGS.open("rb") as mappings:
+            used = sum(1 for _ in mappings)
+        if used > _SHARE * most:
+            import jax
+
+            jax.clear_caches()
 
 
 def _folder(given: str) -> Path:

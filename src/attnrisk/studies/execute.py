@@ -17,6 +17,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from .._compile_cache import release_compiled_code
 from .._results import Result
 from .cluster import EngineError, completed, connected
 from .fingerprint import versions
@@ -31,6 +32,7 @@ _FACTOR = 8  # larger tasks than those of a sweep: most of the work of a figure 
 # Compiled code runs outside the interpreter's lock, and threads share what they compile. An integral keeps one core
 # busy, and more of them would compete for memory.
 _THREADS = 2
+_NOTHING_COMPILED = 0.1  # seconds of questions that compile nothing
 
 Progress = Callable[[str, int, int], None]
 Ask = Callable[[Iterable[AbstractQuestion]], list[Any]]  # a `Session`, or what stands in for one
@@ -218,6 +220,13 @@ def batches(
 
 def answer(questions: Sequence[AbstractQuestion]) -> list[Row]:
     """The rows of questions of one kind; an exception gives a failed row. This is the function that a worker runs."""
+    rows = _answers(questions)
+    if sum(row.seconds for row in rows) > _NOTHING_COMPILED:
+        release_compiled_code()
+    return rows
+
+
+def _answers(questions: Sequence[AbstractQuestion]) -> list[Row]:
     if len(questions) == 1:
         return [_answer(questions[0])]
     begun = time.perf_counter()
