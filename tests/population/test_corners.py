@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import erf, erfc, expit, log_ndtr
+from scipy.stats import binom, norm
 
 import attnrisk as ar
 
@@ -300,3 +301,26 @@ def test_the_error_of_a_minimum_holds_at_kinks_of_the_max_task():
         least_risk, bounds=(1.0, 3.0), method="bounded", options={"xatol": 1e-9}
     )
     assert abs(least.fun - float(found.risk)) < found.risk.error < 1e-5
+
+
+@pytest.mark.parametrize(("floor", "m_kk"), [(0.01, 0.29), (1e-6, 2.0)])
+def test_a_kernel_that_jumps(floor, m_kk):
+    """A step with a floor: the number of ordinary tokens above it is binomial."""
+    nu, length, m_vv, jump = 5.0, 10, 0.8, 0.5
+    kernel = ar.Kernel(lambda x: jnp.where(x > jump, 0.0, jnp.log(floor)), features=(0.0, jump))
+    found = ar.population_risk(
+        ar.SpikedSLR(nu, length),
+        kernel,
+        ar.Overlaps(m_kk=m_kk, m_kv=0, m_vk=0, m_vv=m_vv, q_kk=m_kk**2, q_kv=0, q_vv=m_vv**2),
+    )
+    above = np.arange(length)
+    others = binom.pmf(above, length - 1, norm.sf(jump / m_kk))
+    label = power = 0.0
+    passed = norm.sf(jump / m_kk - np.sqrt(nu))
+    for own, share in ((1.0, passed), (floor, 1.0 - passed)):
+        squares = own**2 + above + floor**2 * (length - 1 - above)
+        total = own + above + floor * (length - 1 - above)
+        label += share * others @ (own / total)
+        power += share * others @ (squares / total**2)
+    assert abs(float(found) - (1.0 - 2.0 * m_vv * label + m_vv**2 * power)) <= found.error + 1e-15
+    assert found.error < 1e-8

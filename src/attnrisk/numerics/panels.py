@@ -27,6 +27,7 @@ _GROWTH, _UNIT = 2.5, 0.4
 # above the largest, once all L tokens are passed, like e^{-u}. e^{-40} is below double precision.
 _BELOW = -np.array([40.0, 26.0, 14.0, 7.5, 4.2, 2.4, 1.1])
 _PAST = np.array([2.0, 4.5, 8.0, 13.0, 20.0, 28.0, 38.0])
+_BETWEEN = 8
 _CROSSING = 9  # panels from one token to L: under 2 units each up to L = 10^6
 # Around a constant c in the denominator: e^{-tc} passes from 0 to 1 like a Gumbel law.
 _PASSAGE = np.array([-4.5, -3, -2, -1, 0, 1, 2, 3.5, 6, 10, 16, 25, 38])
@@ -146,7 +147,8 @@ class Panels(AbstractRule):
         log_values = _without_derivative(kernel.log_phi(xp.concatenate(arguments)))
         if kernel.constant > 0:
             log_values = xp.concatenate([log_values, xp.log(kernel.constant) + _PASSAGE])
-        u, du = transform_panels(log_values, longest, self.order)
+        between = _BETWEEN if len(knees) else 0
+        u, du = transform_panels(log_values, longest, self.order, between)
         return u, du * xp.exp(-kernel.constant * xp.exp(-u)) if kernel.constant > 0 else du
 
     def _edges(self, features: tuple[float, ...], mean: Any, deviation: Any) -> Array:
@@ -195,8 +197,13 @@ def fixed_panels(
     return Panels(edges, bulk(longest, transform_cells), order, grades, pinch)
 
 
-def transform_panels(log_values: Any, longest: Any, order: int) -> tuple[Any, Any]:
-    """Nodes and weights in `u`, given `log φ` on a grid of arguments that covers the distribution of each token."""
+def transform_panels(
+    log_values: Any, longest: Any, order: int, between: int = 0
+) -> tuple[Any, Any]:
+    """Nodes and weights in `u`, given `log φ` on a grid of arguments that covers the distribution of each token.
+
+    `between` more edges are equally spaced from the smallest to the largest value, for a `φ` that jumps.
+    """
     xp = log_values.__array_namespace__()
     top = xp.max(log_values)
     top = xp.where(xp.isfinite(top), top, 0.0)  # where `φ` vanishes at all, any range will do
@@ -204,6 +211,7 @@ def transform_panels(log_values: Any, longest: Any, order: int) -> tuple[Any, An
     low = xp.min(xp.where(finite, log_values, top))
     crossing = (xp.log(longest) + 3.0) / _CROSSING * np.arange(1, _CROSSING + 1)
     edges = [low + _BELOW, xp.where(finite, log_values, low), top + crossing]
+    edges.append(low + (top - low) * np.arange(1, between + 1) / (between + 1))
     return composite(xp.sort(xp.concatenate([*edges, top + crossing[-1] + _PAST])), order)
 
 
