@@ -15,6 +15,10 @@ LENGTHS = (1, 2, 3, 7)
 SCALES = (0.1, 1.0, 5.0, 30.0, 1e3, 1e4)
 LARGE = 300.0  # scores that only a long k makes, and whose exponentials are in the range of numbers
 DRAWS = 16  # of each scale
+# Sequences that are evaluated at once. With more, a function that never returns aborts the exit of the interpreter: XLA
+# runs larger programs in threads of its own.
+_PART = DRAWS
+_SHORT = 50  # tokens of a sequence that costs little, so that a part may be filled up
 _HUGE = 1e100  # the square of a weight is still a number
 SAME = 1e-9  # relative to the largest weight of a sequence: rounding is far below, other families far above
 
@@ -37,7 +41,8 @@ def check(function: Function, name: str) -> None:
         raise reject(name, f"its weights at scores of order one are as large as {usual:.0e}")
     once = draw(rng, LENGTHS[2])[DRAWS]
     weights = [call(function, once[None])[0]]
-    weights += [np.asarray(function(jnp.asarray(once)), float) for _ in range(2)]
+    for _ in range(2):  # traced anew each time
+        weights.append(np.asarray(jax.jit(lambda scores: function(scores))(once)))
     if not all(same(weights[0][None], each[None]) for each in weights[1:]):
         raise reject(name, "it gives other weights for the same scores when it is called again")
 
@@ -101,7 +106,7 @@ def check_phi(phi: Function, name: str) -> None:
     if not values.any():
         raise reject(name, "it is zero at all scores from -30 to 30", KERNEL)
     try:
-        together = np.asarray(phi(jnp.asarray(scores)))
+        together = np.asarray(jax.jit(phi)(scores))
     except Exception:  # it takes one score, as it should
         return
     if together.shape == values.shape and not np.allclose(together, values, equal_nan=True):
@@ -111,12 +116,13 @@ def check_phi(phi: Function, name: str) -> None:
 
 def check_log_phi(given: Any, name: str) -> None:
     """Refuse a kernel whose `log φ` is NaN somewhere, which its weights hide, or seems to be `φ` itself."""
-    scores = np.linspace(-LARGE, LARGE, 601)
+    scores = np.append(np.linspace(-LARGE, LARGE, 601), (10.0, 20.0))
     known, _ = given.at_length(float(LENGTHS[-1]))
-    wrong = np.isnan(np.asarray(jax.jit(known.log_phi)(scores)))
+    values = np.asarray(jax.jit(known.log_phi)(scores))
+    wrong = np.isnan(values)
     if wrong.any():
         raise reject(name, f"its log φ is nan at the score {scores[np.argmax(wrong)]:g}")
-    near, far = (float(known.log_phi(jnp.asarray(score))) for score in (10.0, 20.0))
+    near, far = values[-2:]
     if far > 100.0 * near > 0:
         reason = "its log φ grows like an exponential: it seems to be φ, whose logarithm is wanted"
         raise reject(name, reason, LOG_KERNEL)
@@ -154,7 +160,14 @@ def _check_order(function: Function, name: str, scores: np.ndarray, order: np.nd
 
 def call(function: Function, scores: Any) -> np.ndarray:
     """The weights of many sequences."""
-    return np.asarray(_call(function, jnp.asarray(scores, float)))
+    scores = np.asarray(scores, float)
+    count, length = scores.shape
+    if length > _SHORT:
+        return np.asarray(_call(function, jnp.asarray(scores)))
+    # In parts of one size, so that there is one program for each length.
+    filled = np.pad(scores, ((0, -count % _PART), (0, 0)), mode="edge")
+    parts = [_call(function, jnp.asarray(part)) for part in filled.reshape(-1, _PART, length)]
+    return np.concatenate([np.asarray(part) for part in parts])[:count]
 
 
 @eqx.filter_jit

@@ -318,10 +318,10 @@ def _family_of(function: Function, lengths: Sequence[int]) -> AbstractAttention:
 
 
 def _agrees(candidate: Function, function: Function) -> bool:
-    """On sequences of several lengths."""
+    """On sequences of several tokens, then of one, on which most candidates agree."""
     rng = np.random.default_rng(1)
     drawn = [draw(rng, length) for length in (1, LENGTHS[-1])]
-    return all(same(call(function, scores), call(candidate, scores)) for scores in drawn)
+    return all(same(call(function, scores), call(candidate, scores)) for scores in drawn[::-1])
 
 
 def _nearly_agrees(candidate: Function, function: Function) -> bool:
@@ -355,7 +355,7 @@ def _kernel_of(function: Function) -> RecognisedKernel | None:
     # Beside the first, higher derivatives may not be finite, beside the second, where it begins not be visible.
     beside = [
         jax.vmap(lambda score, base=base: function(jnp.stack([score, base]))[0])
-        for base in jnp.asarray(rungs[nearest : nearest + 2])
+        for base in rungs[nearest : nearest + 2]
     ]
     begins = kinks(lambda score: jnp.where(beside[0](score) > 0, 1.0, 0.0))
     bends = sorted({*begins, *(bend for weight in beside for bend in kinks(weight))})
@@ -411,14 +411,18 @@ def kinks(function: Function) -> list[float]:
         return np.nan_to_num(derivatives(x), nan=0.0, posinf=0.0, neginf=0.0)
 
     low, high = edges[:-1], edges[1:]
-    scale = np.abs(look(low)).max(0) + 1e-300
+    at_low, at_high = look(low), look(high)
+    scale = np.abs(at_low).max(0) + 1e-300
     scale = np.maximum(scale, _ROUNDED * np.maximum.accumulate(scale))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        at_low, at_middle, at_high = (look(x) / scale for x in (low, middle, high))
-        left, right = (np.abs(at_middle - end).max(-1) for end in (at_low, at_high))
-        low, high = np.where(left >= right, low, middle), np.where(left >= right, middle, high)
-    jumps = np.abs((look(low) - look(high)) / scale).max(-1)
+        at_middle = look(middle)
+        left, right = (np.abs((at_middle - end) / scale).max(-1) for end in (at_low, at_high))
+        is_left = left >= right
+        low, high = np.where(is_left, low, middle), np.where(is_left, middle, high)
+        at_low = np.where(is_left[:, None], at_low, at_middle)
+        at_high = np.where(is_left[:, None], at_middle, at_high)
+    jumps = np.abs((at_low - at_high) / scale).max(-1)
     return [round(float(x), 6) for x in (low + high)[jumps > _JUMP] / 2]
 
 

@@ -152,11 +152,13 @@ def _with_kinks(
 
 def _base(traces: dict[int, ClosedJaxpr]) -> float | None:
     """A score at which the kernel does not vanish, at any length."""
-    for base in _BASES:
+
+    @jax.jit
+    def vanishes(base: Array) -> Array:
         pairs = [_weights(traces[size], size, jnp.full(2, base)) for size in _COMPARED]
-        if all(bool(jnp.all(each > 0)) for each in pairs):
-            return base
-    return None
+        return ~jnp.all(jnp.stack(pairs) > 0)
+
+    return next((base for base in _BASES if not vanishes(base)), None)
 
 
 def _agrees(candidate: Any, function: Function, lengths: Sequence[int]) -> bool:

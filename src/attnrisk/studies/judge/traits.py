@@ -2,11 +2,13 @@
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from ...attention import AbstractAttention
+from ...attention import AbstractAttention, AbstractKernel
 from .checks import call, same
 
 EXPONENTIAL, BOUNDED, SPARSE = "exponential", "bounded", "sparse"
@@ -118,7 +120,7 @@ def _one_sided(attention: Any, side: float) -> np.ndarray:
     known, stretch = attention.at_length(_TOKENS)
     with np.errstate(divide="ignore", invalid="ignore"):  # weights that vanish
         if attention.family == "kernel":
-            return np.asarray(jax.jit(known.log_phi)(jnp.asarray(stretch * _FAR * far)))
+            return np.asarray(_log_phi(known, jnp.asarray(stretch * _FAR * far)))
         if attention.family == "element-wise":
             return np.log(np.abs(call(known, stretch * _FAR * far[:, None])[:, 0]))
         beside = side * np.ones(3)
@@ -126,8 +128,13 @@ def _one_sided(attention: Any, side: float) -> np.ndarray:
         return np.log(np.abs(weights[:, 0])) - np.log(np.abs(weights[:, 1]))
 
 
+@eqx.filter_jit
+def _log_phi(kernel: AbstractKernel, scores: Array) -> Array:
+    return kernel.log_phi(scores)
+
+
 def _slope(attention: AbstractAttention) -> str:
-    scores = jnp.asarray(np.random.default_rng(3).standard_normal((64, 3)))
+    scores = np.random.default_rng(3).standard_normal((64, 3))
     try:
         jax.eval_shape(jax.grad(lambda some: jnp.sum(attention(some))), scores[0])
         slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(attention)))(scores))
