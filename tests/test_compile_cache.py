@@ -28,8 +28,8 @@ def count(event, **_):
         counts[name] += event == f"/jax/compilation_cache/cache_{name}"
 jax.monitoring.register_event_listener(count)
 import attnrisk as ar
-found = ar.population_minimum(ar.SpikedSLR(2.0, 3), ar.Softmax())
-print(json.dumps({"risk": float(found.risk), "folder": str(folder), **counts}))
+found = ar.population_risk(ar.SpikedSLR(2.0, 3), ar.Erf(), ar.aligned(0.9))
+print(json.dumps({"risk": float(found), "folder": str(folder), **counts}))
 """
 
 

@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.learning import ERMAsymptotics, Ridge
+from attnrisk.learning import ERMAsymptotics, Ridge, optimal_asymptotics
 
 OVERLAPS = {"m_kk", "m_kv", "m_vk", "m_vv", "q_kk", "q_kv", "q_vv"}
 SMALL = "--nu 2 --length 2 --alpha 2"
@@ -42,6 +43,11 @@ def made_up(alpha, ridge, test_risk=0.6, result=ar.Result.CONVERGED):
     )
 
 
+@cache
+def optimum(alpha):
+    return optimal_asymptotics(ar.SpikedSLR(2.0, 2), alpha)
+
+
 @pytest.fixture
 def learners(monkeypatch):
     """Softmax converges, any other does not; tuned ridges are 0.25 and 4."""
@@ -56,8 +62,7 @@ def learners(monkeypatch):
 
     monkeypatch.setattr("attnrisk.learning.erm_asymptotics", learned)
     monkeypatch.setattr("attnrisk.learning.tuned_erm_asymptotics", tuned)
-    optimum = ar.optimal_asymptotics(ar.SpikedSLR(2.0, 2), 2.0)
-    monkeypatch.setattr("attnrisk.learning.optimal_asymptotics", lambda task, alpha: optimum)
+    monkeypatch.setattr("attnrisk.learning.optimal_asymptotics", lambda task, _: optimum(2.0))
 
 
 def test_erm_in_json(run, monkeypatch):
@@ -162,17 +167,18 @@ def test_optimal_with_thresholds(run, monkeypatch):
     assert "NOT CONVERGED" not in out
 
 
+@pytest.mark.usefixtures("learners")
 def test_an_unconverged_optimum_is_marked(run, monkeypatch):
-    found = ar.optimal_asymptotics(ar.SpikedSLR(2.0, 2), 1.05)
+    found = optimum(1.05)
     moving = replace(found, reachable=replace(found.reachable, result=ar.Result.MAX_STEPS))
     monkeypatch.setattr("attnrisk.learning.optimal_asymptotics", lambda task, alpha: moving)
     out = run("optimal", *HARD.split()).out
     assert "NOT CONVERGED" in out
     assert "! not converged" in out
-    for names in ("linear", "linear,softmax"):
+    for names in ("softmax", "linear,softmax"):
         out = run("erm", *HARD.split(), "--attention", names).out
         assert out.count("! not converged") == 1
-    fields = json.loads(run("erm", *HARD.split(), "--attention", "linear", "--json").out)
+    fields = json.loads(run("erm", *HARD.split(), "--attention", "softmax", "--json").out)
     assert fields["optimal_converged"] is False
 
 

@@ -130,8 +130,9 @@ BROKEN = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize(("system", "scheme"), [("light", "default"), ("dark", "slate")])
+@pytest.mark.parametrize(
+    ("width", "system", "scheme"), [(390, "light", "default"), (1280, "dark", "slate")]
+)
 def test_pages_fit_and_follow_the_system(
     width: int, system: str, scheme: str, site: Path, browser: Any
 ) -> None:

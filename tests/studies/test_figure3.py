@@ -126,6 +126,7 @@ def made_up_optimum():
     ]
 
 
+@pytest.mark.optimised
 def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
     best = {row.alpha: row for row in optimum if row.curve == BAYES}
     reached = {row.alpha: row for row in optimum if row.curve == REACHABLE}

@@ -633,16 +633,6 @@ def test_the_grid_has_both_tasks():
     assert len({question.length for question in GRID}) > 1
 
 
-def test_importing_the_package_loads_no_study():
-    code = """
-import sys, attnrisk
-assert not {"matplotlib", "distributed", "xarray"} & set(sys.modules)
-assert callable(attnrisk.judge) and callable(attnrisk.league)
-assert "matplotlib" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_verdict_on_an_example(name, tmp_path):
