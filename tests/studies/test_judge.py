@@ -423,6 +423,8 @@ def test_what_is_a_module_of_ours_is_checked_too():
     assert recognise(ar.Softplus(), "softplus") == ar.Softplus()
     with pytest.raises(ValueError, match="nan"):
         recognise(ar.Kernel(lambda score: jnp.log(score)), "log")
+    with pytest.raises(ValueError, match="grows like an exponential"):
+        recognise(ar.Kernel(jnp.exp), "exp")
 
 
 def row(risk, bayes=0.35, result=ar.Result.CONVERGED):
