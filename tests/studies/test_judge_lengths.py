@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
+import attnrisk.cli.app  # registers all commands, in their order
 from attnrisk.cli.judge import user_code
 from attnrisk.studies.judge import recognise
 from attnrisk.studies.judge.comparison import _heads_of
