@@ -145,7 +145,7 @@ def terms(
     )
 
 
-def hats(unknowns: Unknowns, means: Float[np.ndarray, "m k"]) -> Hats:
+def hats(unknowns: Unknowns, means: Float[np.ndarray, "*r m k"]) -> Hats:
     """The conjugate order parameters from the means of the terms."""
     M, Q, _ = unknowns.keys
     heads, features = M.shape[1:]
@@ -153,13 +153,14 @@ def hats(unknowns: Unknowns, means: Float[np.ndarray, "m k"]) -> Hats:
     ends = np.cumsum([np.prod(shape) for shape in shapes] + [heads])
     *blocks, bias, values = np.split(means, ends, -1)
     M_hat, Q_hat, fields = (
-        each.reshape(-1, *shape) for each, shape in zip(blocks, shapes, strict=True)
+        each.reshape(*means.shape[:-1], *shape) for each, shape in zip(blocks, shapes, strict=True)
     )
     V_hat = (M_hat @ M.swapaxes(1, 2) - fields) @ np.linalg.pinv(Q, hermitian=True)
-    keys = Order(M_hat, Q_hat, (V_hat + V_hat.swapaxes(1, 2)) / 2)
-    *of_values, train = values.T
-    learned = bias[:, : unknowns.bias.shape[-1]]
-    return Hats(Unknowns(keys, Order(*(each[:, None, None] for each in of_values)), learned), train)
+    keys = Order(M_hat, Q_hat, (V_hat + V_hat.swapaxes(-1, -2)) / 2)
+    *of_values, train = np.moveaxis(values, -1, 0)
+    learned = bias[..., : unknowns.bias.shape[-1]]
+    of_v = Order(*(each[..., None, None] for each in of_values))
+    return Hats(Unknowns(keys, of_v, learned), train)
 
 
 def controls(
@@ -199,8 +200,7 @@ def map_step(
     others = moments.of_others
     # Of a control that vanishes at x by symmetry the coefficients would jump between x and a probe.
     controlled = moments.controlled(others.coefficients(others.varies[:, :1]))
-    parts = [hats(unknowns, each) for each in controlled]
-    total: Hats = jax.tree.map(lambda *each: np.stack(each), *parts)
+    total = hats(unknowns, controlled)
     if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(total)):
         raise FloatingPointError("the equations overflow")
 
@@ -268,6 +268,8 @@ def in_groups(
     near = [[None] * len(averages.points[0])] * len(groups) if last is None else last
     if len(near) != len(groups):
         raise ValueError(f"displacements of {len(near)} groups for {len(groups)}")
+    if len(groups) == 1:
+        return [function(given[0], near[0])]
     with ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(function, given, near))
 

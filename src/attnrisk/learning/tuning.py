@@ -3,14 +3,16 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from .._check import Refusal, of_type, refuse, whole
 from .._results import Result
 from ..attention import AbstractAttention
+from ..numerics.arrays import as_arrays
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import LOG2_POINTS, solve_erm
@@ -177,8 +179,8 @@ def ridge_scale(task: AbstractTask, attention: AbstractAttention) -> tuple[float
 
     Both are found at equal scores; a bias that is learned levels the sum.
     """
-    equal = jnp.zeros((attention.keys, round(task.length.mean())))
-    weights, slopes = jax.jvp(attention.attend, (equal,), (equal.at[:, 0].set(1.0),))
+    equal = np.zeros((attention.keys, round(task.length.mean())))
+    weights, slopes = map(np.asarray, _along_first(*as_arrays((attention, equal))))
     share = 1.0 - 1.0 / weights.size if attention.compares_tokens else 1.0  # of softmax
     slope, weight = float(slopes[0]), share * float(weights[0])
     factor = slope / weight if slope > 0 and weight > 0 else 1.0
@@ -186,8 +188,17 @@ def ridge_scale(task: AbstractTask, attention: AbstractAttention) -> tuple[float
     usual = not _USUAL < max(factor, 1.0 / factor) < _LARGEST_FACTOR
     if usual or attention.family == "general":
         factor = 1.0
-    total = 1.0 if learns_bias(attention) else max(float(jnp.sum(weights)), 1.0)
+    total = 1.0 if learns_bias(attention) else max(float(np.sum(weights)), 1.0)
     return factor**2, total**2
+
+
+@eqx.filter_jit
+def _along_first(
+    attention: AbstractAttention, scores: Float[Array, "H L"]
+) -> tuple[Float[Array, " L"], Float[Array, " L"]]:
+    """The weights, and their derivative in the first score of all heads."""
+    first = jnp.zeros_like(scores).at[:, 0].set(1.0)
+    return jax.jvp(attention.attend, (scores,), (first,))
 
 
 def ridge_increase(lower: ERMAsymptotics, other: ERMAsymptotics) -> Float[np.ndarray, "2"]:

@@ -5,6 +5,7 @@ value vector against `v*`. Solvers see one flat vector: of each block `M`, then 
 last the biases that are learned.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,22 +109,14 @@ class Layout(NamedTuple):
 
     def unpack(self, x: Float[np.ndarray, "*batch n"]) -> Unknowns:
         """The blocks of a flat vector."""
-        blocks, at = [], 0
-        for p, t in ((self.heads, self.features), (1, 1)):
-            lower = np.tril_indices(p)
-            place = np.zeros((p, p), int)
-            place[lower] = place.T[lower] = np.arange(len(lower[0]))
-            ends = at + np.cumsum([p * t, len(lower[0]), len(lower[0])])
-            M, Q, V = np.split(x[..., at : ends[2]], ends[:2] - at, -1)
-            blocks.append(Order(M.reshape(*x.shape[:-1], p, t), Q[..., place], V[..., place]))
-            at = int(ends[2])
-        return Unknowns(*blocks)._replace(bias=x[..., at:])
+        places = self.places
+        blocks = (Order(*(x[..., each] for each in block)) for block in places.blocks)
+        return Unknowns(*blocks)._replace(bias=x[..., places.bias])
 
     @property
     def places(self) -> Unknowns:
         """The index of each number in the flat vector."""
-        count = self.heads * (self.features + self.heads + 1) + 3 + self.biases
-        return self.unpack(np.arange(count))
+        return _places(self)
 
     def penalty(
         self, ridge: Any, x: Float[np.ndarray, " n"]
@@ -169,19 +162,19 @@ class Layout(NamedTuple):
         ]
         return pack(Unknowns(*blocks)._replace(bias=given.bias))
 
-    def from_free(self, free: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def from_free(self, free: Float[np.ndarray, "*batch n"]) -> Float[np.ndarray, "*batch n"]:
         """The unknowns of free numbers."""
         blocks, given = [], self.unpack(free)
         for M, *factors in given.blocks:
-            lower = [np.tril(it, -1) + np.diag(np.exp(np.diag(it) / 2)) for it in factors]
-            R, V = (it @ it.T for it in lower)
-            blocks.append(Order(M, M @ M.T + R, V))
+            eye = np.eye(M.shape[-2])
+            lower = [np.tril(it, -1) + eye * np.exp(eye * it / 2) for it in factors]
+            R, V = (it @ it.swapaxes(-1, -2) for it in lower)
+            blocks.append(Order(M, M @ M.swapaxes(-1, -2) + R, V))
         return pack(Unknowns(*blocks)._replace(bias=given.bias))
 
     def free_slope(self, free: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
         """The derivative of `from_free`, by complex steps: exact, also where a pivot is 10⁻²⁰."""
-        columns = [self.from_free(free + step).imag for step in 1e-30j * np.eye(free.size)]
-        return np.stack(columns, 1) / 1e-30
+        return self.from_free(free + 1e-30j * np.eye(free.size)).imag.T / 1e-30
 
     def tamed(self, x: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, bool]:
         """The target, and whether it is valid: if a `V` is not positive, twice the last value is used instead.
@@ -197,6 +190,21 @@ class Layout(NamedTuple):
             blocks.append(Order(ratio @ ahead.M, ratio @ ahead.Q @ ratio.T, 2.0 * now.V))
             valid = False
         return pack(Unknowns(*blocks)._replace(bias=there.bias)), valid
+
+
+@cache
+def _places(layout: Layout) -> Unknowns:
+    blocks, at = [], 0
+    for p, t in ((layout.heads, layout.features), (1, 1)):
+        M = at + np.arange(p * t).reshape(p, t)
+        lower = np.tril_indices(p)
+        square = np.zeros((p, p), int)
+        square[lower] = square.T[lower] = np.arange(len(lower[0]))
+        Q = at + M.size + square
+        V = Q + len(lower[0])
+        blocks.append(Order(M, Q, V))
+        at = int(V[-1, -1]) + 1
+    return Unknowns(*blocks)._replace(bias=at + np.arange(layout.biases))
 
 
 def _log_cholesky(matrix: np.ndarray) -> np.ndarray:
