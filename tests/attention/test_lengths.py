@@ -80,7 +80,11 @@ WEIGHT = ar.Elementwise(lambda score, length: jax.nn.sigmoid(score - jnp.log(len
 @pytest.mark.parametrize(
     ("own", "known"), [(KERNEL, ar.ScalableSoftmax()), (WEIGHT, ar.SigmoidLogLength())]
 )
-@pytest.mark.parametrize("task", [MIXED, ar.MaxSLR(1.0, 4)], ids=["spiked", "max"])
+@pytest.mark.parametrize(
+    "task",
+    [MIXED, pytest.param(ar.MaxSLR(1.0, 4), marks=pytest.mark.optimised)],
+    ids=["spiked", "max"],
+)
 def test_functions_of_score_and_length(own, known, task):
     assert own.knows_length
     np.testing.assert_allclose(own(SCORES), known(SCORES), rtol=1e-12)

@@ -327,7 +327,7 @@ def test_three_heads_find_two_features():
     task = ar.FeatureSLR(ar.one_of([9.0, 6.0]), length=3)
     attention = ar.Heads(ar.Softmax(), count=3)
     start = overlaps_of(0.3 * np.random.default_rng(0).normal(size=(4, 7)), teachers=3)
-    flow = ar.gradient_flow(task, attention, start, times=[0.0, 1.0, 4.0])
+    flow = ar.gradient_flow(task, attention, start, times=[0.0, 0.5, 1.0])
     assert flow.risk.kind is ar.ErrorKind.STANDARD
     assert flow.overlaps.M.shape == (3, 4, 3)
     assert np.all(np.diff(flow.risk.value) < -10 * flow.risk.error.max())
@@ -341,7 +341,9 @@ def test_errors_of_risks_at_a_kink_are_not_understated(rng):
     """Against panels of order 24, which agree with those of order 32 to 2e-13."""
     task, attention = ar.SpikedSLR(2.0, 10), ar.Relu()
     problem = Problem(task, attention)
-    vectors = rng.normal(size=(24, 2, 4)) * 0.7
+    vectors = (
+        rng.normal(size=(24, 2, 4))[-8:] * 0.7
+    )  # of all 24, these come nearest to their errors
     overlaps = overlaps_of(vectors, 2)
     risks, _ = problem.values(problem.pack(overlaps), hessians=False)
     engine = plan(task, attention, float(np.sqrt(overlaps.q_kk.max())), order=24)

@@ -20,7 +20,7 @@ TASK, ALPHA, ONE = ar.SpikedSLR(2.0, 3), 4.0, ar.Ridge(1.0, 1.0)
 
 @pytest.fixture(scope="module")
 def erf():
-    return ar.erm_asymptotics(TASK, ar.Erf(), ALPHA, ONE, log2_points=8)
+    return ar.erm_asymptotics(TASK, ar.Erf(), ALPHA, ONE, log2_points=6)
 
 
 def test_the_bias_is_stationary(erf):
@@ -30,7 +30,7 @@ def test_the_bias_is_stationary(erf):
     np.testing.assert_allclose(erf.identities, 0.0, atol=1e-6)
     best = float(erf.bias)
     here, above, below = (
-        ar.erm_asymptotics(TASK, ar.get_attention("erf", best + it), ALPHA, ONE, log2_points=8)
+        ar.erm_asymptotics(TASK, ar.get_attention("erf", best + it), ALPHA, ONE, log2_points=6)
         for it in (0.0, 0.1, -0.1)
     )
     assert here.bias is None
@@ -45,7 +45,7 @@ def test_the_bias_is_stationary(erf):
 def test_a_ridge_on_the_bias(erf):
     """The derivative of the objective in `r_b` is `½ b²`, and a large ridge leaves no bias."""
     sides = [
-        ar.erm_asymptotics(TASK, ar.Erf(), ALPHA, replace(ONE, b=b), log2_points=8)
+        ar.erm_asymptotics(TASK, ar.Erf(), ALPHA, replace(ONE, b=b), log2_points=6)
         for b in (0.1, 0.0, 1e6)
     ]
     shrunk, none, gone = sides
@@ -55,7 +55,7 @@ def test_a_ridge_on_the_bias(erf):
     assert float(shrunk.objective) - float(erf.objective) == pytest.approx(
         0.1 * mean_square, rel=0.05
     )
-    plain = ar.erm_asymptotics(TASK, ar.get_attention("erf", 0.0), ALPHA, ONE, log2_points=8)
+    plain = ar.erm_asymptotics(TASK, ar.get_attention("erf", 0.0), ALPHA, ONE, log2_points=6)
     assert float(gone.test_risk) == pytest.approx(float(plain.test_risk), abs=1e-5)
 
 

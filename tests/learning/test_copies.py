@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,6 +61,19 @@ def _response(task, heads, alpha, ridge):
     return here.V, answers[:size], answers[size], alone
 
 
+@eqx.filter_jit
+def _bends(heads, scores, values, labels):
+    """The Hessian of the loss of each sequence along a difference of two keys."""
+    difference = jnp.zeros(heads.keys).at[:2].set(jnp.array([1.0, -1.0]) / jnp.sqrt(2.0))
+
+    def loss(moved, score, value, label):
+        weights = heads.attend(score + jnp.outer(difference, moved))
+        return (label - weights @ value) ** 2 / 2.0
+
+    rest = jnp.zeros(scores.shape[1])
+    return jax.vmap(jax.hessian(loss), (None, 0, 0, 0))(rest, scores, values, labels)
+
+
 def _measured(task, heads, alpha, ridge, dim, seed):
     """The same from the Hessian of the objective along a difference of two keys, at a fit of one head."""
     data = ar.sample(task, jax.random.key(seed), round(alpha * dim), dim)
@@ -68,15 +82,7 @@ def _measured(task, heads, alpha, ridge, dim, seed):
     (block,) = data.groups
     tokens = block.tokens.reshape(-1, *block.tokens.shape[-2:])
     scores, values = (tokens @ each / np.sqrt(dim) for each in (fit.k, fit.v))
-    difference = np.zeros(heads.keys)
-    difference[:2] = np.array([1.0, -1.0]) / np.sqrt(2)
-
-    def loss(moved, score, value, label):
-        weights = heads.attend(score + jnp.outer(difference, moved))
-        return (label - weights @ value) ** 2 / 2.0
-
-    rest = jnp.zeros(scores.shape[1])
-    bends = jax.vmap(jax.hessian(loss), (None, 0, 0, 0))(rest, scores, values, block.labels.ravel())
+    bends = _bends(heads, scores, values, block.labels.ravel())
     added = np.einsum("nld,nlm,nme->de", tokens, bends, tokens, optimize=True) / dim
     inverse = np.linalg.inv(ridge * np.eye(dim) + added)
     teacher = np.asarray(data.teacher)[:-1]

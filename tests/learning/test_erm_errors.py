@@ -18,7 +18,7 @@ STEEP = (ar.SpikedSLR(5.0, 3), ar.Softmax(), 1.2, ar.Ridge(0.09, 0.24))
 def test_samples_that_jump_between_minima_widen_the_error():
     """One difference of the map, against the derivative in all six unknowns by differences."""
     task, attention, alpha, ridge = STEEP
-    problem = Problem.of(task, attention, 8, 0)
+    problem = Problem.of(task, attention, 7, 0)
     starts = problem.starts(ridge)
     (best, *_) = distinct([run_newton(problem, alpha, ridge, start) for start in starts])
     steps = 0.03 * np.abs(best.x)
@@ -39,10 +39,10 @@ def test_samples_that_jump_between_minima_widen_the_error():
 
 def test_more_points_need_no_more_derivatives(monkeypatch):
     """With those of the first points, the fixed point of all, and nearly its errors."""
-    whole = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, log2_points=7)
+    whole = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, log2_points=6)
     first = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, log2_points=5)
     monkeypatch.setattr(erm, "LOG2_SLOPES", 5)
-    ours = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, log2_points=7)
+    ours = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, log2_points=6)
     assert ours.converged
     np.testing.assert_allclose(ours.identities, 0.0, atol=1e-6)
     for name in ("test_risk", "train_error", "m_k", "V_v"):

@@ -1,13 +1,16 @@
 """The equations with heads that share a value vector, against the reference values of section 10 and experiments."""
 
+from dataclasses import replace
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk.learning import problem
 from attnrisk.learning.newton import run_newton
-from attnrisk.learning.problem import Problem
 from attnrisk.learning.unknowns import Layout, Order, Unknowns, pack
 from attnrisk.population.overlaps import overlaps_of
 
@@ -29,17 +32,19 @@ def test_the_weight_of_a_location_is_the_mean_of_the_likelihood_ratio(law, rng):
     grid = np.stack(np.meshgrid(*[nodes] * features, indexing="ij"), -1).reshape(-1, features)
     weights = np.prod(np.meshgrid(*[mass / mass.sum()] * features, indexing="ij"), 0).ravel()
 
+    log_ratio, weigh = map(eqx.filter_jit, (law.log_ratio, location.weigh))
+
     def expected(mean):
         fields = mean + grid @ np.linalg.cholesky(variance).T
-        return float(weights @ np.exp(np.asarray(law.log_ratio(jnp.asarray(fields)))))
+        return float(weights @ np.exp(np.asarray(log_ratio(fields))))
 
-    found = location.weigh(jnp.asarray(means))
+    found = weigh(means)
     for token, mean in enumerate(means.T):
         assert np.exp(found.log[token]) * 3 == pytest.approx(expected(mean), rel=1e-9)
         for feature, step in enumerate(1e-5 * np.eye(features)):
             slope = np.log(expected(mean + step) / expected(mean - step)) / 2e-5
             assert found.slopes[feature, token] == pytest.approx(slope, rel=1e-5, abs=1e-7)
-    masked = location.weigh(jnp.asarray(means), jnp.array([True, True, False]))
+    masked = weigh(means, np.array([True, True, False]))
     assert masked.log[2] == -jnp.inf
 
 
@@ -81,16 +86,26 @@ ONE_DIRECTION = [
 
 @pytest.mark.parametrize(
     ("task", "all_fixed_points"),
-    [(ONE_DIRECTION[0], False), (ONE_DIRECTION[1], True), (ONE_DIRECTION[2], False)],
+    [
+        (ONE_DIRECTION[0], False),
+        (ONE_DIRECTION[1], True),
+        pytest.param(ONE_DIRECTION[2], False, marks=pytest.mark.optimised),
+    ],
     ids=["spiked", "spread", "max"],
 )
-def test_heads_on_one_direction_are_copies_of_one_head(task, all_fixed_points):
+def test_heads_on_one_direction_are_copies_of_one_head(task, all_fixed_points, monkeypatch):
     """Two of ridge `r_k` are one of ridge `2 r_k`, on as many points, and not one of ridge `r_k`."""
     heads, ridge = ar.Heads(ar.Linear(), 2), ar.Ridge(0.5, 1.0)
-    if all_fixed_points:  # also those of the equations of two heads
+    if (
+        all_fixed_points
+    ):  # also those of the equations of two heads, which do not converge in 80 steps either
+        few = {"most_steps": 15}
+        monkeypatch.setattr(
+            problem, "run_newton", lambda *it, **more: run_newton(*it, **more | few)
+        )
         two = ar.erm_asymptotics(task, heads, 4.0, ridge, log2_points=3)
     else:
-        single = Problem.of(task, heads.as_copies(), 5, 0)
+        single = problem.Problem.of(task, heads.as_copies(), 5, 0)
         two = min(single.copies(heads, 4.0, ridge, single), key=lambda it: float(it.objective))
     one, other = (
         ar.erm_asymptotics(task, ar.Linear(), 4.0, ar.Ridge(r_k, 1.0), log2_points=5)
@@ -139,8 +154,8 @@ def test_two_linear_heads_are_one_in_an_experiment(task):
 
 
 def _fixed_point(alpha, ridge, start):
-    problem = Problem.of(TASK, HEADS, 7, 0)
-    found = run_newton(problem, alpha, ridge, problem.starts(ridge)[start])
+    of_heads = problem.Problem.of(TASK, HEADS, 7, 0)
+    found = run_newton(of_heads, alpha, ridge, of_heads.starts(ridge)[start])
     assert found.result.converged
     return found
 
@@ -241,7 +256,8 @@ def test_experiments_approach_the_fixed_point(alpha, ridge):
 
 
 def test_one_head_learns_its_bias_as_elsewhere():
-    """As one atom of a feature law, integrated by the other engine; and on two atoms, where it lowers the objective."""
+    """As one atom of a feature law, integrated by the other engine; and on two atoms, where it lowers the objective
+    below that of a bias of zero."""
     attention, ridge = ar.get_attention("softplus", "free"), ar.Ridge(0.3, 0.3, 0.05)
     ours, known = (
         ar.erm_asymptotics(task, attention, 4.0, ridge, log2_points=5)
@@ -249,9 +265,10 @@ def test_one_head_learns_its_bias_as_elsewhere():
     )
     assert float(ours.bias) == pytest.approx(float(known.bias), abs=1e-6)
     assert float(ours.test_risk) == pytest.approx(float(known.test_risk), abs=1e-5)
-    free, fixed = (
-        ar.erm_asymptotics(TASK, each, 4.0, ridge, log2_points=5)
-        for each in (attention, ar.Softplus())
+    free, zero = (
+        ar.erm_asymptotics(TASK, attention, 4.0, each, log2_points=5)
+        for each in (ridge, replace(ridge, b=1e6))
     )
     assert free.converged
-    assert float(free.objective) < float(fixed.objective) - 1e-3
+    assert abs(float(zero.bias)) < 1e-4
+    assert float(free.objective) < float(zero.objective) - 1e-3

@@ -11,7 +11,7 @@ TASK, NOISE, LENGTH = ar.SpikedSLR(2.0, 3, noise=0.5), 0.5, 3
 def test_large_ridges_leave_the_first_order():
     """`r → ∞`: `V_k = 1/r`, `V_v = 1/(r + α/L)`, uniform weights, `m_v = α/(L r)`, `q_v = α E[y²]/(L r²) + m_v²`."""
     r, alpha = 1e5, 2.0
-    found = ar.erm_asymptotics(TASK, ar.Softmax(), alpha, ar.Ridge(r, r), log2_points=8)
+    found = ar.erm_asymptotics(TASK, ar.Softmax(), alpha, ar.Ridge(r, r), log2_points=7)
     assert found.converged
     assert 0 < float(found.V_k.error) < 0.02 / r
     assert float(found.V_k) == pytest.approx(1 / r, abs=3 * float(found.V_k.error))
@@ -28,7 +28,7 @@ def test_large_ridges_leave_the_first_order():
 def test_few_data_are_one_sample_at_a_time():
     """`α → 0` with keys held by their ridge: `m_v = α/(L r) / (1 + 1/(L r))`."""
     alpha, r = 1e-4, 0.5
-    found = ar.erm_asymptotics(TASK, ar.Softmax(), alpha, ar.Ridge(1e6, r), log2_points=8)
+    found = ar.erm_asymptotics(TASK, ar.Softmax(), alpha, ar.Ridge(1e6, r), log2_points=7)
     assert found.converged
     expected = alpha / (LENGTH * r) / (1 + 1 / (LENGTH * r))
     assert float(found.m_v) == pytest.approx(expected, rel=5e-3)
@@ -41,7 +41,7 @@ def test_much_data_reach_the_population_like_one_over_alpha(attention):
     task, excess = ar.SpikedSLR(2.0, 3), []
     least = float(ar.population_minimum(task, attention).risk)
     for alpha in (100.0, 400.0):
-        found = ar.erm_asymptotics(task, attention, alpha, ar.Ridge(0.1, 0.1), log2_points=8)
+        found = ar.erm_asymptotics(task, attention, alpha, ar.Ridge(0.1, 0.1), log2_points=6)
         assert found.converged
         excess.append(alpha * (float(found.test_risk) - least))
     assert excess[0] > 0.1
@@ -51,7 +51,7 @@ def test_much_data_reach_the_population_like_one_over_alpha(attention):
 def test_one_token_has_no_key_to_learn():
     """`L = 1`: softmax has weight one, `m_k = 0`, and the risk is that of ridge regression, whatever `r_k` is."""
     task, ridges = ar.SpikedSLR(2.0, 1, noise=0.3), (ar.Ridge(0.1, 0.7), ar.Ridge(10.0, 0.7))
-    one, two = (ar.erm_asymptotics(task, ar.Softmax(), 2.0, it, log2_points=8) for it in ridges)
+    one, two = (ar.erm_asymptotics(task, ar.Softmax(), 2.0, it, log2_points=6) for it in ridges)
     assert float(one.test_risk) == pytest.approx(float(two.test_risk), abs=1e-8)
     assert abs(float(one.m_k)) < 1e-8
     V = float(np.max(np.roots([0.7, 0.7 + 1.0, -1.0])))  # V = 1/(r + α/(1+V))

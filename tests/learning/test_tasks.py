@@ -34,8 +34,8 @@ def test_a_weight_is_learned_as_the_task_it_stands_for(kind):
     else:
         known = ar.MaxSLR(2.0, 3)
         weight = lambda at, chi: jnp.log(3.0) + jax.nn.log_softmax(2.0 * chi)[at]  # noqa: E731
-    exact = ar.erm_asymptotics(known, ar.Softmax(), ALPHA, ONE, log2_points=6)
-    drawn = ar.erm_asymptotics(ar.WeightedSLR(weight, 3), ar.Softmax(), ALPHA, ONE, log2_points=7)
+    exact = ar.erm_asymptotics(known, ar.Softmax(), ALPHA, ONE, log2_points=5)
+    drawn = ar.erm_asymptotics(ar.WeightedSLR(weight, 3), ar.Softmax(), ALPHA, ONE, log2_points=6)
     assert exact.converged
     assert drawn.converged
     _same(exact, drawn)
