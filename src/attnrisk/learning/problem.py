@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._check import whole
 from .._results import ErrorKind, Estimate, Result
@@ -49,6 +49,7 @@ _FEW = 2  # randomisations at least on which fixed points are located, before al
 _SAME_START = 1e-3  # distance, relative and in all, of two starts on all points that are one
 
 _FINENESS = 0.7  # of the rule for the test risk of several heads or features: right to 10^-5
+_WIDENED = 1.3  # steps of another rule of the same shape, relative, as for the population risk
 _VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
 _WIDE, _NARROWEST = 2.0, 0.02
@@ -268,20 +269,23 @@ class Problem(Averages):
         M, Q, _ = (np.stack(each) for each in zip(*matrices, strict=True))
         biases = np.stack([np.asarray(self.with_bias(each).bias, float) for each in nearby])
         longest = float(np.sqrt(np.max(self.layout.unpack(x).keys.Q)))
-        fine, *rough = self._engines(x, longest, biases)
-        risks = np.asarray(risks_at(as_arrays((self.task, self.attention, fine)), M, Q, biases))
-        values = np.mean(risks.reshape(len(nearby), -1), 1)
+        engines = self._engines(x, longest, biases)
+        # In one program: all overlaps with the first engine, then the first overlaps with the others.
+        others = range(1, len(engines))
+        rows = np.array([*range(len(nearby)), *(0 for _ in others)])
+        which = np.array([*(0 for _ in nearby), *others])
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *engines)
+        arrays = as_arrays((self.task, self.attention, stacked))
+        risks = np.asarray(risks_at(arrays, M[rows], Q[rows], biases[rows], which))
+        values, rough = np.split(np.mean(risks.reshape(len(rows), -1), 1), [len(nearby)])
         slope = (values[1:] - values[0]) / np.diag(nearby[1:] - x)
         if risks.ndim > 1:
             return mean_estimate(risks[0]), slope
-        value, error = float(values[0]), 0.0
-        for engine in rough:
-            arrays = as_arrays((self.task, self.attention, engine))
-            error = abs(value - float(risks_at(arrays, M[:1], Q[:1], biases[:1])[0]))
-        return Estimate(value, error, ErrorKind.STANDARD), slope
+        error = float(np.max(np.abs(values[0] - rough), initial=0.0))
+        return Estimate(float(values[0]), error, ErrorKind.STANDARD), slope
 
     def _engines(self, x: np.ndarray, longest: float, biases: np.ndarray) -> list[Any]:
-        """An engine for the risk, and for several heads or features a coarser one, whose difference is the error."""
+        """An engine for the risk; for several heads or features also another of its shape, which gives the error."""
         task: Any = self.task
         if not is_multiple(task, self.attention) or not has_exact_heads(task, self.attention):
             scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
@@ -289,8 +293,10 @@ class Problem(Averages):
         strength = float(task.strength)
         deviation, shift = longest * math.hypot(1.0, strength), longest * strength
         within = HeadRange(deviation, shift, float(np.min(biases)), float(np.max(biases)))
-        finenesses = _FINENESS, 0.7 * _FINENESS
-        return [heads_engine(task, self.attention, within, each) for each in finenesses]
+        return [
+            heads_engine(task, self.attention, within, _FINENESS, widened)
+            for widened in (1.0, _WIDENED)
+        ]
 
     def with_bias(self, x: np.ndarray) -> AbstractAttention:
         """The attention with the bias among the unknowns, if one is."""
@@ -332,16 +338,21 @@ class Problem(Averages):
 
 @eqx.filter_jit
 def risks_at(
-    arrays: Any, M: Float[Any, "m P T"], Q: Float[Any, "m P P"], biases: Float[Any, "m *heads"]
+    arrays: Any,
+    M: Float[Any, "m P T"],
+    Q: Float[Any, "m P P"],
+    biases: Float[Any, "m *heads"],
+    which: Int[Any, " m"],
 ) -> Array:
-    """The risk at several overlaps; per randomisation where the engine has random points."""
-    task, attention, engine = arrays
+    """The risk at several overlaps, each with one of the engines; per randomisation where these have random points."""
+    task, attention, engines = arrays
 
     def risk(at: Any) -> Array:
-        M, Q, bias = at
+        M, Q, bias, number = at
+        engine = jax.tree.map(lambda leaf: leaf[number], engines)
         return engine.risk(task, attention.with_bias(bias), Overlaps(M, Q))
 
-    return jax.lax.map(risk, (M, Q, biases))
+    return jax.lax.map(risk, (M, Q, biases, which))
 
 
 def _identities(found: FixedPointSolution) -> np.ndarray:
