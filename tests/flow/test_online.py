@@ -27,9 +27,7 @@ def path():
 @pytest.fixture(scope="module")
 def quiet():
     """The same drift without the noise of the gradients: the limit of large batches."""
-    return ar.online_sgd(
-        TASK, ar.Softmax(), START, step=STEP, batch=10**9, times=TIMES[:2], log2_points=10
-    )
+    return ar.online_sgd(TASK, ar.Softmax(), START, step=STEP, batch=10**9, times=TIMES[:2])
 
 
 def _numbers(path, column):

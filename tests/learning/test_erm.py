@@ -53,7 +53,7 @@ def _numbers(found):
 
 @pytest.fixture(scope="module")
 def softmax():
-    return ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, log2_points=8)
+    return ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE)
 
 
 def _agrees(found, reference):
@@ -80,7 +80,7 @@ def test_softmax_on_max():
 
 def test_errors_are_the_spread_over_seeds(softmax):
     """Another seed differs by as much as the errors say, and not by nothing."""
-    other = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, seed=1, log2_points=8)
+    other = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, seed=1)
     for one, two in zip(_numbers(softmax), _numbers(other), strict=True):
         apart = abs(float(one) - float(two))
         assert 0 < apart < 5 * np.hypot(float(one.error), float(two.error))
@@ -89,9 +89,7 @@ def test_errors_are_the_spread_over_seeds(softmax):
 def test_identities_and_envelope(softmax):
     np.testing.assert_allclose(softmax.identities, 0.0, atol=1e-6)
     steps = (ar.Ridge(1.0 + 0.01, 1.0), ar.Ridge(1.0 - 0.01, 1.0))
-    above, below = (
-        ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ridge, log2_points=8) for ridge in steps
-    )
+    above, below = (ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ridge) for ridge in steps)
     envelope = (float(above.objective) - float(below.objective)) / 0.02
     assert abs(envelope - float(softmax.q_k) / 2) < 1e-3
     slope = (float(above.test_risk) - float(below.test_risk)) / 0.02
