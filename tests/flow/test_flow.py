@@ -342,8 +342,8 @@ def test_errors_of_risks_at_a_kink_are_not_understated(rng):
     task, attention = ar.SpikedSLR(2.0, 10), ar.Relu()
     problem = Problem(task, attention)
     vectors = (
-        rng.normal(size=(24, 2, 4))[-8:] * 0.7
-    )  # of all 24, these come nearest to their errors
+        0.7 * rng.normal(size=(24, 2, 4))[-8:]
+    )  # of 24, those that come nearest to their errors
     overlaps = overlaps_of(vectors, 2)
     risks, _ = problem.values(problem.pack(overlaps), hessians=False)
     engine = plan(task, attention, float(np.sqrt(overlaps.q_kk.max())), order=24)

@@ -96,10 +96,8 @@ ONE_DIRECTION = [
 def test_heads_on_one_direction_are_copies_of_one_head(task, all_fixed_points, monkeypatch):
     """Two of ridge `r_k` are one of ridge `2 r_k`, on as many points, and not one of ridge `r_k`."""
     heads, ridge = ar.Heads(ar.Linear(), 2), ar.Ridge(0.5, 1.0)
-    if (
-        all_fixed_points
-    ):  # also those of the equations of two heads, which do not converge in 80 steps either
-        few = {"most_steps": 15}
+    if all_fixed_points:  # also those of the equations of two heads, which do not converge
+        few = {"most_steps": 15}  # as in 80
         monkeypatch.setattr(
             problem, "run_newton", lambda *it, **more: run_newton(*it, **more | few)
         )
