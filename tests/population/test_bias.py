@@ -1,5 +1,7 @@
 """A free bias (section 12): limits that have a name, searches against grids, kinks that move, and void biases."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from problems import EXACT
@@ -13,6 +15,7 @@ from attnrisk.population.risk import compiled_profile
 
 SPIKED, MAX, HARD = ar.SpikedSLR(5.0, 10), ar.MaxSLR(2.0, 10), ar.MaxSLR(np.inf, 3)
 HAYSTACK = ar.SpikedSLR(4 * np.log(1e6), 10**6)
+TASKS = {"spiked": SPIKED, "max": MAX, "haystack": HAYSTACK}
 
 PHI = {
     "relu": lambda x: np.maximum(x, 0.0),
@@ -24,6 +27,12 @@ PHI = {
 
 def free(name):
     return ar.get_attention(name, "free")
+
+
+@cache
+def least(task, name):
+    """The minimum of a free bias on one of the tasks above, for several tests."""
+    return ar.population_minimum(TASKS[task], free(name))
 
 
 @pytest.mark.parametrize("task", [SPIKED, MAX, HARD], ids=["spiked", "max", "max-hard"])
@@ -51,22 +60,22 @@ def test_an_exponential_end_becomes_softmax(task, name):
 @pytest.mark.parametrize(
     ("task", "name", "gap"),
     [
-        (SPIKED, "relu", 0.0593),
-        (SPIKED, "relu2", 0.0281),
-        (SPIKED, "taylor-2", 0.0886),  # theory.md gave 0.0902, a local minimum at b = 2
-        (HAYSTACK, "relu", 0.0165 - 0.00952),
-        (HAYSTACK, "relu2", 0.0122 - 0.00952),
-        (HAYSTACK, "taylor-2", 0.9989 - 0.00952),
+        ("spiked", "relu", 0.0593),
+        ("spiked", "relu2", 0.0281),
+        ("spiked", "taylor-2", 0.0886),  # theory.md gave 0.0902, a local minimum at b = 2
+        ("haystack", "relu", 0.0165 - 0.00952),
+        ("haystack", "relu2", 0.0122 - 0.00952),
+        ("haystack", "taylor-2", 0.9989 - 0.00952),
     ],
 )
 def test_the_table_of_fair_gaps(task, name, gap):
-    found = ar.population_minimum(task, free(name))
-    assert abs(float(found.risk) - float(ar.bayes_risk(task)) - gap) < 6e-5
+    risk = float(least(task, name).risk)
+    assert abs(risk - float(ar.bayes_risk(TASKS[task])) - gap) < 6e-5
 
 
 @pytest.mark.optimised
 def test_two_powers_that_grow_together_have_their_own_limit():
-    found = ar.population_minimum(SPIKED, ar.Taylor2(free_bias=True))
+    found = least("spiked", "taylor-2")
     assert found.result is Result.BECOMES_POWER
     local = ar.population_minimum(SPIKED, ar.Taylor2(bias=2.0))
     assert float(local.risk) > float(found.risk) + 1e-3
@@ -86,7 +95,7 @@ def test_two_powers_that_grow_together_have_their_own_limit():
     assert 3.6 < above[1] / above[2] < 4.4
 
 
-@pytest.mark.parametrize("name", ["softmax", "linear", "sparsemax"])
+@pytest.mark.parametrize("name", ["softmax", "linear", "hardmax"])
 def test_a_void_bias_changes_nothing(name):
     attention = ar.get_attention(name)
     assert attention.bias_is_void
@@ -150,7 +159,7 @@ def test_kernels_with_a_threshold_against_monte_carlo(name, length):
     mean, error = mean_risk(task, name, *at, 10**7 // length // 5, np.random.default_rng(1))
     assert abs(float(found.risk) - mean) < 4 * error
     # The bias matters: without it the same samples give another number.
-    other, _ = mean_risk(task, name, at[0], 0.0, at[2], 10**4, np.random.default_rng(1))
+    other, _ = mean_risk(task, name, at[0], 0.0, at[2], 10**6 // length, np.random.default_rng(1))
     assert abs(other - mean) > 20 * error
 
 
@@ -208,14 +217,14 @@ def test_the_search_agrees_with_a_grid(kind, name, seed):
     )
     found = ar.population_minimum(task, free(name))
     lengths, biases = np.geomspace(0.3, 6.0, 8), np.linspace(-14.0, 8.0, 23)
-    least, (m_kk, bias) = grid_minimum(task, free(name), lengths, biases)
+    lowest, (m_kk, bias) = grid_minimum(task, free(name), lengths, biases)
     step = float(np.ptp(biases)) / (biases.size - 1)
     finer = np.geomspace(m_kk / 1.5, 1.5 * m_kk, 7), np.linspace(bias - step, bias + step, 9)
-    least = min(least, grid_minimum(task, free(name), *finer)[0])
+    lowest = min(lowest, grid_minimum(task, free(name), *finer)[0])
     # Nothing on the grid is lower, and where the minimum is attained inside it the grid comes close.
-    assert float(found.risk) < least + 1e-7
+    assert float(found.risk) < lowest + 1e-7
     if found.attained:
-        assert least < float(found.risk) + 2e-3
+        assert lowest < float(found.risk) + 2e-3
 
 
 @pytest.mark.parametrize("bias", ["x", "", [1.0], float("nan")])
@@ -252,10 +261,10 @@ def test_a_bias_that_is_set_does_not_survive_where_it_is_void():
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize("task", [SPIKED, MAX], ids=["spiked", "max"])
-def test_a_fixed_bias_gives_relu_a_length(task):
+@pytest.mark.parametrize("name", ["spiked", "max"])
+def test_a_fixed_bias_gives_relu_a_length(name):
     """With the sign of the best bias it reaches the same risk, at a length that goes with the bias."""
-    free_one = ar.population_minimum(task, ar.Relu(free_bias=True))
+    task, free_one = TASKS[name], least(name, "relu")
     fixed = ar.population_minimum(task, ar.Relu(bias=-0.5))
     assert abs(float(fixed.risk) - float(free_one.risk)) < 1e-8
     ratio = float(free_one.overlaps.m_kk) / free_one.bias
@@ -278,7 +287,7 @@ def test_an_integral_that_is_far_off_is_not_taken_for_the_minimum(nu):
     for threshold in np.arange(1.85, 3.0, 0.1):
         m_kk = 1.0 / np.hypot(1.0, threshold)
         biased = relu.with_bias(-threshold * m_kk)
-        engine = plan(task, biased, 1.0, order=24)
+        engine = plan(task, biased, 1.0, order=12)
         a, b = compiled_profile(*as_arrays((engine, task, biased, m_kk)))
         risks.append(1.0 - float(a**2 / b))
     found = float(ar.population_minimum(task, relu).risk)

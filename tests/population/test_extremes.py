@@ -65,6 +65,7 @@ def test_max_task_with_noise_in_k(nu, length):
         assert abs(float(found) - (1 - 2 * 0.8 + 1.5)) <= float(found.error)
 
 
+@pytest.mark.optimised
 def test_two_engines_for_the_max_task_agree():
     """With a table of fields, and without: different nodes in every variable."""
     for nu in (2.0, np.inf):

@@ -1,5 +1,6 @@
 """Exact engines for heads and features: reference values, Monte Carlo, derivatives and honest errors (section 10)."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -97,7 +98,6 @@ ATTENTIONS = [
 QUICK = {(0, "off the manifold"), (0, "on the manifold"), (1, "off the manifold"), (2, "one plane")}
 
 
-@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("at", "problem"),
     [
@@ -126,7 +126,6 @@ KINKED = {
 }
 
 
-@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -147,11 +146,10 @@ def test_kernels_with_kinks_or_a_length_against_random_sequences(name, problem, 
     assert abs(float(found) - mean) < 4 * error
 
 
-@pytest.mark.optimised
 def test_scalable_softmax_is_softmax_with_longer_keys():
     """At each of two lengths; their average is the risk of the law of both."""
     overlaps, heads = OFF, ar.Heads(ar.ScalableSoftmax(), 2, bias=[0.3, -0.2])
-    both = ar.FeatureSLR(MIXED, ar.LengthLaw([3, 20], [0.25, 0.75]))
+    both = ar.FeatureSLR(MIXED, ar.LengthLaw([2, 4], [0.25, 0.75]))
     risks = [
         float(
             ar.population_risk(
@@ -160,9 +158,10 @@ def test_scalable_softmax_is_softmax_with_longer_keys():
                 overlaps.stretched(np.log(length)),
             )
         )
-        for length in (3, 20)
+        for length in (2, 4)
     ]
     found = ar.population_risk(both, heads, overlaps)
+    assert abs(risks[0] - risks[1]) > 0.01
     assert float(found) == pytest.approx(0.25 * risks[0] + 0.75 * risks[1], abs=1e-11)
 
 
@@ -185,7 +184,7 @@ def test_three_joint_heads(rng):
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize("length", [1, 2, 10, 10**3, 10**6], ids=str)
+@pytest.mark.parametrize("length", [1, 10, 10**6], ids=str)
 def test_bayes_softmax_on_the_atoms_has_the_bayes_risk(length):
     task = ar.FeatureSLR(ar.flipped(9.0), length)
     found = ar.population_risk(task, ar.BayesSoftmax(2, tied=True), _keys([3.0], [-3.0]))
@@ -204,13 +203,16 @@ def test_the_cost_does_not_depend_on_the_length():
     assert max(costs) <= 1.1 * costs[0]
 
 
-@pytest.mark.optimised
-def test_long_sequences_against_random_points(rng):
-    """L = 400, where a sequence drawn token by token is still affordable."""
+def test_long_sequences_against_random_scores(rng):
+    """L = 400, where scores drawn token by token are still affordable; values are integrated out."""
     task, heads = ar.FeatureSLR(ar.flipped(12.0), 400), ar.Heads(ar.SoftmaxPlusOne(), 2, bias=-8.0)
-    overlaps = _keys([3.0], [-3.0], value=1.4)
-    mean, error = _monte_carlo(task, heads, overlaps, 20_000, rng)
-    assert abs(float(ar.population_risk(task, heads, overlaps)) - mean) < 4 * error
+    fields, kappa, v = rng.normal(size=(20_000, 400)), 3.0, 1.4
+    fields[:, 0] += rng.choice([-1.0, 1.0], size=20_000) * np.sqrt(12.0)
+    strengths = [np.exp(sign * kappa * fields - 8.0) for sign in (1.0, -1.0)]
+    weights = sum(0.5 * each / (1.0 + each.sum(1, keepdims=True)) for each in strengths)
+    losses = 1.0 - 2.0 * v * weights[:, 0] + v**2 * (weights**2).sum(1)
+    found = float(ar.population_risk(task, heads, _keys([kappa], [-kappa], value=v)))
+    assert abs(found - losses.mean()) < 4 * losses.std() / np.sqrt(losses.size)
 
 
 @pytest.mark.optimised
@@ -268,7 +270,7 @@ def test_two_heads_among_a_million_tokens(name, length, rng):
 
 # Attention, overlaps and the fineness of the rule. Analytic rules may be coarse: a part of them that moves with the
 # vectors unnoticed then matters more. At kinks coarse ones jump where a node passes from one side to the other.
-# Softpick vanishes at its kink; elu+1 does not, and is compiled once.
+# Softpick vanishes at its kink; elu+1 does not. Cases of one kernel and fineness share compiled code.
 ELU = ar.EluPlusOne()
 SLOPES = {
     "pairs": (ATTENTIONS[1], OFF, 0.6),
@@ -280,9 +282,15 @@ SLOPES = {
     ),
     "independent kinks": (ar.Heads(ELU, 2), _keys([1.2, 0.0], [0.0, 1.1]), 1.0),
     "nearly independent kinks": (ar.Heads(ELU, 2), _keys([1.2, 1e-9], [0.0, 1.1]), 1.0),
-    "opposite": (ATTENTIONS[0], _keys([1.3, 0.2], [-1.3, -0.2]), 0.6),
+    "opposite": (ATTENTIONS[1], _keys([1.3, 0.2], [-1.3, -0.2]), 0.6),
     "joint": (ATTENTIONS[2], OFF, 0.6),
 }
+
+
+@eqx.filter_jit
+def _expand(engine, task, attention, vectors):
+    """The risk and its gradient in the vectors."""
+    return jax.value_and_grad(lambda at: engine.risk(task, attention, overlaps_of(at, 3)))(vectors)
 
 
 @pytest.mark.parametrize(
@@ -293,26 +301,19 @@ SLOPES = {
     ],
 )
 def test_gradients_are_those_of_finite_differences(name, rng):
-    """On vectors, where opposite heads have scores that determine each other, in directions that move all of them."""
+    """On vectors, where opposite heads have scores that determine each other, in a direction that moves all of them."""
     attention, overlaps, fineness = SLOPES[name]
     task = ar.FeatureSLR(MIXED, 3)
     M, root = np.asarray(overlaps.M), np.linalg.cholesky(overlaps.residual + 1e-12 * np.eye(3))
-    vectors = jnp.asarray(np.concatenate([M, 0.0 * root if "opposite" in name else root], 1))
+    vectors = np.concatenate([M, 0.0 * root if "opposite" in name else root], 1)
     engine = heads_engine(task, attention, HeadRange(2.5, 4.0, -1.0, 1.0), fineness)
-    arrays = as_arrays((engine, task, attention))
-
-    @jax.jit
-    @jax.value_and_grad
-    def expand(vectors, arrays):
-        engine, task, attention = arrays
-        return engine.risk(task, attention, overlaps_of(vectors, 3))
-
-    slope = np.asarray(expand(vectors, arrays)[1])
-    for _ in range(2):
-        direction, step = rng.normal(size=vectors.shape), 1e-4
-        ends = [float(expand(vectors + sign * step * direction, arrays)[0]) for sign in (1, -1)]
-        difference = (ends[0] - ends[1]) / (2 * step)
-        assert np.sum(slope * direction) == pytest.approx(difference, abs=2e-7)
+    direction, step = rng.normal(size=vectors.shape), 1e-4
+    (ahead, _), (_, slope), (behind, _) = (
+        _expand(*as_arrays((engine, task, attention, vectors + moved * direction)))
+        for moved in (step, 0.0, -step)
+    )
+    difference = (float(ahead) - float(behind)) / (2 * step)
+    assert np.sum(np.asarray(slope) * direction) == pytest.approx(difference, abs=2e-7)
 
 
 def _by_pairs(task, heads, overlaps, fineness):
@@ -321,19 +322,23 @@ def _by_pairs(task, heads, overlaps, fineness):
     return float(compiled_risk(*as_arrays((engine, task, heads, overlaps))))
 
 
-# A bias, the fineness of the reference (that of `population_risk` is 1.6), and how many overlaps. At kinks rules of 1.8
-# and 2.4 give the digits of 1.4.
+# A bias, the fineness of the reference, and how many overlaps. `population_risk` takes 1.6, and 1 at kinks, where rules
+# of 1.8 and 2.4 give the digits of 1.4.
 HONEST = {
     "softmax": (0.0, 1.9, 3),
     "taylor-2": (0.5, 1.9, 2),
-    "ssmax": (0.0, 1.9, 2),
     "relu": (-0.4, 1.4, 1),
-    "relu2": (0.3, 1.4, 1),
+    "relu2": (0.3, 1.2, 1),
 }
 
 
-@pytest.mark.optimised
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.optimised] if "relu" in name else [])
+        for name in HONEST
+    ],
+)
 def test_errors_are_not_understated(name, rng, monkeypatch):
     """Against a much finer rule; one at kinks is finer than `population_risk` ever takes."""
     bias, fineness, count = HONEST[name]
@@ -351,7 +356,6 @@ def test_errors_are_not_understated(name, rng, monkeypatch):
         assert float(found.error) < 1e-8
 
 
-@pytest.mark.optimised
 @pytest.mark.parametrize(
     "attention", [ar.Softmax(), ar.Softplus(), ar.Relu(bias=-0.4)], ids=lambda a: a.name
 )

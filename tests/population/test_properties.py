@@ -62,7 +62,12 @@ def test_risk_ignores_the_sign_of_v_and_y(name, seed):
 
 
 @settings(max_examples=20, deadline=None)
-@given(name=st.sampled_from(EXACT), seed=SEED, weight=st.floats(0.0, 1.0))
+@given(
+    # A kernel with and without kinks or a constant, one that knows the length, and one without a denominator.
+    name=st.sampled_from(["softmax", "softmax-1", "relu", "ssmax", "erf"]),
+    seed=SEED,
+    weight=st.floats(0.0, 1.0),
+)
 def test_risk_of_a_mixture_is_the_mixture_of_risks(name, seed, weight):
     overlaps, attention = random_overlaps(np.random.default_rng(seed)), ar.get_attention(name)
     lengths, weights = [1, 5, 700], [weight / 2, 1 - weight, weight / 2]
