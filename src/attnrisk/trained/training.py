@@ -258,7 +258,7 @@ def losses_of(model: Decoder, batch: Batch) -> tuple[Array, Array]:
 
 def _measure(setting: Setting, parameters: Any, skeleton: Decoder) -> list[np.ndarray]:
     """Loss and accuracy of each copy on the validation and on the test data, a batch at a time."""
-    held_out = (_parts(setting, split) for split in SPLITS[1:])
+    held_out = (_parts(setting.task, setting.batch, split) for split in SPLITS[1:])
     return [np.asarray(_measure_on(parts, parameters, skeleton)) for parts in held_out]
 
 
@@ -273,11 +273,12 @@ def _measure_on(parts: Batch, parameters: Any, skeleton: Decoder) -> Array:
     return jax.vmap(measured)(parameters)
 
 
-def _parts(setting: Setting, split: str) -> Batch:
+@eqx.filter_jit
+def _parts(task: AbstractTokenTask, batch: int, split: str) -> Batch:
     """Held-out sequences in batches, the last one padded with sequences of weight 0."""
-    held = setting.task.held_out(split, HELD_OUT)
+    held = task.held_out(split, HELD_OUT)
     count = held.tokens.shape[0]
-    size = min(setting.batch, count)
+    size = min(batch, count)
 
     def cut(rows: Array) -> Array:
         padded = jnp.pad(rows, ((0, -count % size), (0, 0)))
