@@ -78,11 +78,13 @@ def test_it_holds_every_file(wheel):
 
 
 def test_it_answers_alone(environment):
-    place = environment("import attnrisk; print(attnrisk.__file__)")
-    assert Path(place.strip()).is_relative_to(environment.folder)
     version = environment(COMMAND, "--version")
     assert re.fullmatch(r"attnrisk \d+\.\d+\.\d+\n", version)
-    found = json.loads(environment(COMMAND, "bayes", "--nu", "5", "--length", "10", "--json"))
+    code = f"import attnrisk; print(attnrisk.__file__); {COMMAND}"
+    printed = environment(code, "bayes", "--nu", "5", "--length", "10", "--json")
+    place, answer = printed.split("\n", 1)
+    assert Path(place).is_relative_to(environment.folder)
+    found = json.loads(answer)
     assert found["risk"] == pytest.approx(0.35980798, abs=1e-6)
 
 

@@ -71,9 +71,10 @@ def check_interrupt(name, moment, folder):
     assert seconds < PATIENCE
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "tune"])
 def test_interrupt(name, tmp_path):
-    check_interrupt(name, random.Random(name).uniform(0.0, 3.0), tmp_path)
+    """A tuned `erm` is stopped by the slow test below."""
+    check_interrupt(name, random.Random(name).uniform(0.0, 2.0), tmp_path)
 
 
 @pytest.mark.slow
@@ -87,7 +88,7 @@ def test_interrupt_at_many_moments(name, tmp_path):
 @pytest.mark.parametrize("name", ["population", "sweep"])
 def test_terminate_is_quiet(name, tmp_path):
     begun = begin(COMMANDS[name], tmp_path)
-    time.sleep(2.0)
+    time.sleep(1.5)
     code, err, seconds = stop(begun, signal.SIGTERM)
     assert err == ""
     assert code in (-signal.SIGTERM, 128 + signal.SIGTERM)  # the second once it has ended workers
