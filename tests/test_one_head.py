@@ -44,12 +44,12 @@ CASES = [
     ("minimum", ar.SpikedSLR(2.0, 3, spread=0.7), ar.Erf()),
     ("minimum", FEATURES, ar.Softmax()),
     ("minima", SPIKED, ar.Linear()),
-    ("flow", SPIKED, ar.Softmax()),
+    ("flow", SPIKED, ar.Linear()),
     ("online SGD", FEATURES, ar.Softmax()),
-    ("certify", SPIKED, ar.Softmax()),
+    ("certify", SPIKED, ar.Linear()),
     ("basins", SPIKED, ar.Linear()),
     ("erm", FEATURES, ar.Linear()),
-    ("L-BFGS", SPIKED, ar.Erf()),
+    ("L-BFGS", SPIKED, ar.Linear()),
     ("SGD", FEATURES, ar.Softmax()),
 ]
 
