@@ -22,7 +22,7 @@ from attnrisk.trained import (
     train,
     train_grid,
 )
-from attnrisk.trained.training import _schedule
+from attnrisk.trained.training import HELD_OUT, _schedule
 
 EASY = Recall(pairs=6, vocabulary=16, length=24)
 SMALL = Setting(Needle(vocabulary=4, length=6), "softmax", 8, 1, steps=60, batch=4)
@@ -74,6 +74,13 @@ def test_the_same_call_gives_the_same_bits(whole):
     assert np.array_equal(curves(whole), curves(again))
     assert eqx.tree_equal(whole[0].model, again[0].model)
     assert [each.loss for each in whole] == [each.loss for each in again]
+
+
+@pytest.mark.parametrize(("split", "name"), [("validation", "validation_loss"), ("test", "loss")])
+def test_a_loss_is_that_of_its_held_out_data(whole, split, name):
+    held_out = SMALL.task.held_out(split, HELD_OUT)
+    loss, _ = eqx.filter_jit(losses_of)(whole[0].model, held_out)
+    assert getattr(whole[0], name) == pytest.approx(float(loss), rel=1e-5)
 
 
 def test_copies_are_what_each_is_alone(whole):
