@@ -49,7 +49,7 @@ CASES = [
     ("certify", SPIKED, ar.Linear()),
     ("basins", SPIKED, ar.Linear()),
     ("erm", FEATURES, ar.Linear()),
-    ("L-BFGS", SPIKED, ar.Linear()),
+    ("L-BFGS", SPIKED, ar.Erf()),
     ("SGD", FEATURES, ar.Softmax()),
 ]
 
