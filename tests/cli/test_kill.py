@@ -71,9 +71,8 @@ def check_interrupt(name, moment, folder):
     assert seconds < PATIENCE
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "tune"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_interrupt(name, tmp_path):
-    """A tuned `erm` is stopped by the slow test below."""
     check_interrupt(name, random.Random(name).uniform(0.0, 2.0), tmp_path)
 
 
