@@ -79,7 +79,7 @@ def compile_quickly() -> None:
 
 def release_compiled_code() -> None:
     """Let go of all compiled code in memory, in a process that is near the limit of memory mappings."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         most = int(_MOST_MAPPINGS.read_text(encoding="ascii"))
         with _MAPPINGS.open("rb") as mappings:
             used = sum(1 for _ in mappings)

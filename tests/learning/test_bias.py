@@ -9,6 +9,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk._results import Result
+from attnrisk.learning.newton import run_newton
 from attnrisk.learning.problem import Problem
 from attnrisk.simulation.erm import objective
 from tests.agreement import distance
@@ -92,6 +93,31 @@ def test_a_power_of_a_shifted_score_has_no_minimum_with_a_free_bias(shift):
     assert Problem.of(TASK, power, 4, 0).layout.biases == 0
     near = ar.Kernel(lambda score: jnp.log(0.1 + (score + shift) ** 8), features=())
     assert Problem.of(TASK, near.with_free_bias(), 4, 0).layout.biases == 1  # only nearly a power
+
+
+def test_a_bias_that_moves_nothing_tells_no_fixed_points_apart():
+    """As one that has diverged; one that matters does."""
+    problem = Problem.of(TASK, ar.Erf(), 4, 0)
+    found = run_newton(problem, ALPHA, ONE, problem.starts(ONE)[0])
+    bias, flat = found.layout.places.bias, found.step.jacobian.copy()
+    unit = np.eye(found.x.size)[:, bias]
+    moved = 3.0 * unit.ravel()
+    step = found.step._replace(target=found.step.target + moved)
+    other = found._replace(x=found.x + moved, step=step)
+    assert not found.is_same(other)
+    flat[:, bias] = unit
+    found, other = (
+        each._replace(step=each.step._replace(jacobian=flat)) for each in (found, other)
+    )
+    assert found.is_same(other)
+
+
+@pytest.mark.parametrize(("root", "side"), [(1.5, 1.0), (3.0, 1.0), (-0.5, -1.0)])
+def test_a_power_of_one_side_has_no_minimum_with_a_free_bias(root, side):
+    """It vanishes at the scores on the other side of its root."""
+    power = ar.Kernel(lambda score: 2.0 * jnp.log(jnp.maximum(side * (score - root), 0.0)))
+    with pytest.raises(ValueError, match=f"with a fixed bias other than {root:g} it has one"):
+        ar.erm_asymptotics(TASK, power.with_free_bias(), ALPHA, ONE)
 
 
 def test_the_gradient_in_the_bias(rng):

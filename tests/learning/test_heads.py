@@ -158,6 +158,16 @@ def _fixed_point(alpha, ridge, start):
     return found
 
 
+def test_the_error_of_the_test_risk_of_heads_is_not_understated(rng):
+    of_heads = problem.Problem.of(TASK, HEADS, 4, 0)
+    x = of_heads.starts(ar.Ridge(0.5, 1.0))[1].x
+    found, _ = of_heads.test_risk(x)
+    M, Q, _ = of_heads.layout.unpack(x).matrices()
+    known = ar.population_risk(TASK, HEADS, ar.Overlaps(M, Q))
+    assert float(known.error) < 1e-9
+    assert abs(float(found) - float(known)) < 1.1 * float(found.error) < 1e-4
+
+
 @pytest.mark.slow
 def test_heads_specialise_with_much_data():
     """To three standard errors of two thousand samples, which are small for all but the overlap of the two heads."""

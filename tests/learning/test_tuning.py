@@ -33,6 +33,31 @@ def test_ridges_are_tuned_where_samples_jump():
         assert float(found.test_risk) < float(near.test_risk) + error
 
 
+@pytest.mark.parametrize(
+    ("ends", "least", "converged"),
+    [
+        ((1.0, 0.0), (0.0, 0.0), True),
+        ((0.5, 0.5), (0.0, 0.0), True),
+        ((0.0, 0.0), (5.0, 0.0), False),  # the risk still falls after the last probe
+    ],
+)
+def test_risks_downhill_of_the_descent_decide(untuned, monkeypatch, ends, least, converged):
+    """The descent ends too early; the risk is quadratic in the logarithms of the ridges."""
+
+    def solve(task, attention, alpha, ridge, *_):
+        logs = np.log([ridge.k, ridge.v])
+        away = logs - least
+        risk = ar.Estimate(0.5 + 0.02 * float(away @ away), 1e-4)
+        return replace(untuned, ridge=ridge, test_risk=risk, slope=0.04 * away / np.exp(logs))
+
+    monkeypatch.setattr(tuning.Descent, "run", lambda self, logs: np.array(ends))
+    monkeypatch.setattr(tuning, "solve_erm", solve)
+    found = ar.tuned_erm_asymptotics(TASK, ar.Softmax(), 4.0, log2_points=3)
+    assert found.converged is converged
+    if converged:
+        np.testing.assert_allclose(np.log([found.ridge.k, found.ridge.v]), least, atol=0.15)
+
+
 def test_a_risk_above_that_of_no_prediction_is_not_tuned(monkeypatch):
     """Large ridges would be better; here the descent ends at the smallest ones."""
     monkeypatch.setattr(tuning.Descent, "run", lambda self, logs: np.log([1e-3, 1e-3]))

@@ -109,6 +109,16 @@ def test_a_call_for_all_that_is_at_fault_itself_does_not_go_unseen():
     assert [row.result for row in rows] == ["converged", "converged"]
 
 
+@pytest.mark.parametrize(("seconds", "released"), [(-1.0, 2), (1e9, 0)])
+def test_compiled_code_is_released_after_answers_that_took_time(monkeypatch, seconds, released):
+    calls = []
+    monkeypatch.setitem(answer.__globals__, "release_compiled_code", lambda: calls.append(None))
+    monkeypatch.setitem(answer.__globals__, "_NOTHING_COMPILED", seconds)
+    for task in batches(Study(question="at-once", nu=[1, 2], length=2).points, 1):
+        answer(task)
+    assert len(calls) == released
+
+
 @pytest.mark.parametrize("name", ["erf", "linear", "elementwise-relu", "softmax"])
 def test_how_points_are_shared_out_does_not_show(store, name, rng):
     """Not in the last digit: a study stopped and resumed asks the same points in other company."""

@@ -165,6 +165,16 @@ def test_a_kernel_by_its_phi():
         recognise(normalised(lambda score: score), "φ")
 
 
+def test_a_kink_of_an_unusual_power_is_seen_in_whole_sequences():
+    def power(scores):
+        weights = jnp.maximum(scores - 0.5, 0.0) ** 1.5 + 0.01
+        return weights / jnp.sum(weights)
+
+    found = recognise(power, "power")
+    assert (found.family, found.analytic) == ("kernel", False)
+    assert found.features == pytest.approx((0.0, 0.5), abs=1e-5)
+
+
 def test_kinks():
     assert kinks(lambda x: jnp.maximum(x - 1.3, 0.0)) == pytest.approx([1.3], abs=1e-5)
     assert kinks(lambda x: jnp.where(x > -0.7, 1.0, 0.0)) == pytest.approx([-0.7], abs=1e-5)
@@ -654,7 +664,9 @@ def test_the_verdict_on_an_example(name, tmp_path):
         assert [each.what for each in verdict.lacks] == ["temperature"]
     else:
         curves = {"softmax", "linear", name}
-        if name != "power_kernel":  # ridges would shrink k and 8 + b together
+        if name == "power_kernel":  # ridges would shrink k and 8 + b together
+            assert any("with one of -8" in note for note in verdict.notes)
+        else:
             curves.add(f"{name}, learned bias")
         learned = [(point.label, point.alpha) for point in verdict.curves]
         assert sorted(learned) == sorted((a, b) for a in curves for b in ALPHAS)

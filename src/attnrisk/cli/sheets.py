@@ -217,7 +217,8 @@ def _curves_sheet(points: Sequence[Point]) -> Sheet:
     failed = [point for point in points if not point.converged]
     if failed:
         name, alpha = failed[0].attention, failed[0].alpha
-        advice = f"ar.erm_asymptotics(task, attention, {alpha:g}, ar.Ridge(3.0, 3.0))"
+        learner = "attention" + ".with_free_bias()" * failed[0].learned_bias
+        advice = f"ar.erm_asymptotics(task, {learner}, {alpha:g}, ar.Ridge(3.0, 3.0))"
         if name in CATALOGUE:
             advice = f"attnrisk erm --attention {name} --alpha {alpha:g} --ridge-k 3 --ridge-v 3"
             advice += " --bias free" * failed[0].learned_bias

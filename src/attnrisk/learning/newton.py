@@ -61,8 +61,13 @@ class FixedPointSolution(NamedTuple):
         directions these are is decided in natural units: with large ridges the unknowns differ by orders of magnitude.
         """
         units = self.layout.scales(self.x)
-        change = (np.eye(self.x.size) - self.step.jacobian) * units / units[:, None]
-        return np.linalg.pinv(change, rcond=_FLAT) * units[:, None] / units
+        return np.linalg.pinv(self._change, rcond=_FLAT) * units[:, None] / units
+
+    @property
+    def _change(self) -> Float[np.ndarray, "n n"]:
+        """`1 − T'` in natural units."""
+        units = self.layout.scales(self.x)
+        return (np.eye(self.x.size) - self.step.jacobian) * units / units[:, None]
 
     @property
     def shifts(self) -> Float[np.ndarray, "r n"]:
@@ -76,9 +81,9 @@ class FixedPointSolution(NamedTuple):
         return float(np.std(replicates, ddof=1) / np.sqrt(len(replicates)) + abs(left @ gradient))
 
     @property
-    def is_determined(self) -> Float[np.ndarray, " n"]:
+    def determined(self) -> Float[np.ndarray, " n"]:
         """Which unknowns matter: a learned bias that has diverged, as where softplus becomes softmax, does not."""
-        moves = np.abs(self.step.jacobian - np.eye(self.x.size)).max(0)
+        moves = np.abs(self._change).max(0)
         return np.where(
             np.isin(np.arange(self.x.size), self.layout.places.bias), moves > _FLAT, True
         )
@@ -93,7 +98,7 @@ class FixedPointSolution(NamedTuple):
         errors = np.array([other.error(unit) for unit in np.eye(self.x.size)])
         beyond, value = np.abs(self.x - other.x) - errors, self.layout.places.values.M[0, 0]
         near = beyond <= _SAME * (1.0 + np.abs(other.x))
-        determined = self.is_determined | other.is_determined
+        determined = self.determined | other.determined
         return bool(np.all(near | ~determined) and beyond[value] <= _CLOSE)
 
     def slope(self, by_unknowns: Float[np.ndarray, " n"]) -> Float[np.ndarray, "2"]:

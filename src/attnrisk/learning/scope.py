@@ -22,6 +22,9 @@ _LONGEST, _LONGEST_DENSE = 1000, 32
 MOST_HEADS = 3
 _TOKENS = 10.0  # at which a kernel that knows the length is looked at
 _FARTHEST = 1e6  # score at which a power may vanish
+_PAIRS = np.array(
+    [[1.0, -1.0, 5.0, -5.0, 20.0, -20.0], [2.0, -2.0, 6.0, -6.0, 21.0, -21.0]]
+)  # of scores
 
 
 def learnable(task: AbstractTask, attention: AbstractAttention | None = None) -> AbstractTask:
@@ -146,12 +149,16 @@ def scaleless_bias(attention: AbstractAttention) -> float | None:
         return 0.0
     if unbiased.family != "kernel":
         return None
-    # If φ is a power of the distance from its root, `1/(log φ)'` is linear. Of an exponential the root is infinite.
+    # If φ is a power of the distance from its root, `1/(log φ)'` is linear. Of an exponential the root is infinite, and
+    # φ may vanish on one side of it.
     known: Any = unbiased.at_length(_TOKENS)[0]
-    near, far = 1.0 / jax.vmap(jax.grad(known.log_phi))(jnp.array([1.0, 2.0]))
-    root = float(1.0 - near / (far - near))
-    scaleless = abs(root) < _FARTHEST and not unbiased.with_bias(root).is_scale_sensitive
-    return root if scaleless else None
+    with np.errstate(divide="ignore", invalid="ignore"):  # φ may vanish or be constant at a score
+        near, far = 1.0 / np.asarray(jax.vmap(jax.vmap(jax.grad(known.log_phi)))(_PAIRS))
+        roots = _PAIRS[0] - near * (_PAIRS[1] - _PAIRS[0]) / (far - near)
+    for root in roots[np.abs(roots) < _FARTHEST].tolist():
+        if not unbiased.with_bias(root).is_scale_sensitive:
+            return root
+    return None
 
 
 def level_bias(task: AbstractTask, attention: AbstractAttention) -> float:

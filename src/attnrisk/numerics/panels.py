@@ -27,7 +27,7 @@ _GROWTH, _UNIT = 2.5, 0.4
 # above the largest, once all L tokens are passed, like e^{-u}. e^{-40} is below double precision.
 _BELOW = -np.array([40.0, 26.0, 14.0, 7.5, 4.2, 2.4, 1.1])
 _PAST = np.array([2.0, 4.5, 8.0, 13.0, 20.0, 28.0, 38.0])
-_BETWEEN = 8
+_BETWEEN = 8  # panels from the smallest to the largest log φ: a step with a floor of 10^-6 is then right to 10^-8
 _CROSSING = 9  # panels from one token to L: under 2 units each up to L = 10^6
 # Around a constant c in the denominator: e^{-tc} passes from 0 to 1 like a Gumbel law.
 _PASSAGE = np.array([-4.5, -3, -2, -1, 0, 1, 2, 3.5, 6, 10, 16, 25, 38])

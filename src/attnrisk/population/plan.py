@@ -69,9 +69,9 @@ _MOST_ENGINES = 32  # of an attention that knows the length, one for each length
 
 
 class Method(NamedTuple):
-    """How engines for a kind of task and attention are built: with panels of an order, which serve any attention; and
-    light ones, for analytic attentions (`fineness`; `widened` for another rule of the same shape); and `panels_at` one
-    `k` along `k*`, of an order and with so many cells at most, for kernels with kinks and NumPy.
+    """How engines for a kind of task and attention are built: with panels of an order, which serve any attention; light
+    ones, for analytic attentions (`fineness`; `widened` for another rule of the same shape); and `panels_at`, for
+    kernels with kinks in NumPy: panels for one norm of `k`, given their order and the largest number of cells.
 
     `reaches` are the lengths of `k` along `k*` up to which a minimum is searched, each range at a higher cost than the
     one before. Before them comes `kink_reach` for an attention with a kink, and `smooth_reach` for others; for an
@@ -301,7 +301,7 @@ def search_plan(
 ) -> SearchPlan:
     """Engines for `k` along `k*` in the range of norms of this `stage`; without light rules if they have failed.
 
-    With a `reach`, light rules up to there.
+    A `reach` replaces the range of the stage.
     """
     method = find_method(task, attention)
     if method is None:

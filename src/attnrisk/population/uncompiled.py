@@ -52,14 +52,13 @@ _MOST_SCANNED = 1e6  # terms of a sum up to which lengths and biases are scanned
 _STEPS = 2e-4, 2e-3  # of differences in the length and in the bias
 _KINKED_STEPS = 2e-3, 2e-3  # where panels move with them
 _KINKED_RULES = ((3, 2), *((order, 8) for order in ORDERS))  # order and most cells of panels
-_CLEAR = 0.01  # of a loss, which no rule gets wrong
 _MOST_NEWTON_STEPS, _FARTHEST_STEP = 6, 500.0  # the latter in those of differences
 
 
 def uncompiled_minima(tasks: Sequence[AbstractTask], attention: AbstractAttention) -> list[Minimum]:
     """Lowest population risk of an attention on several tasks, as `population_minima`.
 
-    Errors are up to `1e-7` where the risk is attained, and `1e-6` where it is a limit.
+    Errors are up to `1e-7` where the risk is attained, and `1e-6` where it is a limit or the kernel has kinks.
     """
     if attention.free_bias and attention.bias_is_void:
         attention = attention.with_bias(0.0).with_free_bias(False)
@@ -92,7 +91,8 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
     limit = softmax_limit(task, attention, softmax_minimum(task), _risk)
     if limit is not None:
         return limit
-    if not kinked and _terms(sums.coarse) > _MOST_SCANNED:
+    slow = math.isfinite(sums.method.slow_beyond) if kinked else _terms(sums.coarse) > _MOST_SCANNED
+    if slow:
         return None
     power = two_sided_power(attention)
     if power is None:
@@ -255,7 +255,7 @@ def _homogeneous_minimum(task: AbstractTask, power: Any) -> Minimum:
 
 
 def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
-    """A scan of norms and biases, a descent with the coarse rule, and Newton's method with the fine one.
+    """A scan of norms and biases, a descent with the coarse rule, and Newton's method with the first of the two others.
 
     If the risk decreases at the largest norm, the `limit` if that is lower, otherwise a scan of larger norms.
     """

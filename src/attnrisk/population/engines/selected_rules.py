@@ -41,15 +41,13 @@ def selected_kernel_at(
     task: AbstractSelected, attention: AbstractKernel, within: Range, order: int, most_cells: int
 ) -> SelectedKernel:
     """Panels for one norm of `k`, also around the fields where the score passes a feature, with NumPy."""
-    rule, longest = (
-        kink_panels(task, attention, within, order, most_cells),
-        int(task.length.longest),
-    )
+    rule = kink_panels(task, attention, within, order, most_cells)
     knees = feature_edges(attention.features, rule.grades, rule.pinch) - float(attention.bias)
     inside = np.abs(knees) < rule.edges[-1] * within.scale
     kinks = tuple((knees[inside] / within.slope).tolist())
     cells = min(_cells(min(within.scale, SHARPEST)), 4 * most_cells)
-    table = panel_selection(float(task.sharpness), longest, order, cells, kinks=kinks)
+    sharpness, longest = float(task.sharpness), int(task.length.longest)
+    table = panel_selection(sharpness, longest, order, cells, kinks=kinks)
     return SelectedKernel(rule, rule, table)
 
 

@@ -305,11 +305,11 @@ def _family_of(function: Function, lengths: Sequence[int]) -> AbstractAttention:
     kernel = _kernel_of(function)
     if kernel is not None and _agrees(kernel, function):
         return kernel
-    partial = None if kernel is None else _partial_kernel_of(kernel)
-    if partial is not None:
-        if _agrees(partial, function):
-            return partial
-        without = replace(partial, constant=0.0, approximate=True)
+    partial_kernel = None if kernel is None else _partial_kernel_of(kernel)
+    if partial_kernel is not None:
+        if _agrees(partial_kernel, function):
+            return partial_kernel
+        without = replace(partial_kernel, constant=0.0, approximate=True)
         if _nearly_agrees(without, function):
             return without
     foreign = isinstance(getattr(function, "function", function), Foreign)

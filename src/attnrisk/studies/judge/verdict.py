@@ -42,6 +42,10 @@ _NO_BIAS = (
     "A free bias was not tried, because the risk is an average over random points: the numbers with a free bias are "
     "those without."
 )
+_NO_LEARNED_BIAS = (
+    "There is no learning curve with a learned bias: with one of {:g} the scale of the scores has no effect, so that "
+    "ridge penalties shrink k and the bias together, and the empirical risk has no minimum."
+)
 _OBSTACLES = {
     "flat": "It cannot be learned by gradient descent: its weights are piecewise constant in the scores, so that k has "
     "no gradient.",
@@ -297,6 +301,11 @@ def _notes(attention: AbstractAttention, found: Traits, cut: bool) -> tuple[str,
         notes.append(_OBSTACLES[found.slope])
     if found.slope not in _NO_GRADIENT and not is_exact(_TASK, attention):
         notes.append(_NO_FLOW)
+    scaleless = (
+        scaleless_bias(attention) if found.slope == "fine" and _is_tunable(attention) else None
+    )
+    if scaleless is not None:
+        notes.append(_NO_LEARNED_BIAS.format(scaleless))
     return (*notes, *[_CUT] * cut)
 
 
