@@ -323,6 +323,8 @@ def test_names_of_attentions_are_text(visit, tmp_path):
     assert name[:9] in page.inner_text("#attentions")
     again = visit(page.evaluate("location.hash || hashOf(state)"), file=file)
     assert name in again.evaluate("state.show")
+    again.evaluate("update({ task: 'max' })")
+    assert "not computed for this task" in again.inner_text("#values")
 
 
 def test_the_script_is_valid():

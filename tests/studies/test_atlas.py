@@ -287,6 +287,18 @@ def test_an_attention_of_the_users_is_added(shipped, monkeypatch):
     assert "your linear" not in shipped["attentions"]
 
 
+def test_an_attention_of_the_users_has_a_tuned_bias_too(shipped, monkeypatch):
+    """With it softplus is softmax."""
+    monkeypatch.setattr(atlas, "USER_GRID", grid("shifted root", 3, 4.0, 3, 20, 3))
+    mine = atlas.with_attention(shipped, get_attention("softplus"), "mine:f")
+    own, tuned = mine["surfaces"][-2:]
+    assert (own["bias"], tuned["bias"]) == (NONE, FREE)
+    known = float(bayes_risk(SpikedSLR(4.0, 20)))
+    assert risk_at(tuned, 4.0, 20)[0] == pytest.approx(known, abs=1e-6)
+    assert risk_at(own, 4.0, 20)[0] > known + 1e-3
+    assert mine["attentions"]["mine:f"]["takes_bias"]
+
+
 def test_an_attention_whose_risk_cannot_be_interpolated_is_refused(shipped, monkeypatch):
     monkeypatch.setattr(atlas, "USER_GRID", grid("shifted root", 3, 4.0, 3, 20, 3))
     monkeypatch.setattr(atlas, "compress", lambda *given: None)
@@ -295,6 +307,8 @@ def test_an_attention_whose_risk_cannot_be_interpolated_is_refused(shipped, monk
 
 
 def test_an_attention_without_an_exact_method_is_refused(shipped):
+    with pytest.raises(ValueError, match="one that does not depend on the number of tokens"):
+        atlas.with_attention(shipped, get_attention("ssmax"), "mine:f")
     with pytest.raises(ValueError, match="a normalised kernel or an element-wise function"):
         atlas.with_attention(shipped, get_attention("sparsemax"), "mine:f")
 

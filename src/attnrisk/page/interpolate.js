@@ -71,12 +71,12 @@ for (const surface of atlas.surfaces) {
 
 const surfacesOf = (task, name) => atlas.surfaces.filter((each) => each.task === task && each.attention === name);
 
-/** The surface of an attention that holds ν. One of the user's has a single bias; where it has no effect, there is none. */
+/** The surface of an attention that holds ν. A bias that has no effect is 0. */
 function surfaceOf(task, name, bias, nu) {
-  const { takes_bias: takes, default_bias: usual, of_user: own } = atlas.attentions[name] ?? {};
+  const { takes_bias: takes, default_bias: usual } = atlas.attentions[name] ?? {};
   const wanted = takes ? (bias === DEFAULT ? usual : bias) : NONE;
   const infinite = nu === Infinity;
-  return surfacesOf(task, name).find((each) => (own || each.bias === wanted) && each.infinite === infinite);
+  return surfacesOf(task, name).find((each) => each.bias === wanted && each.infinite === infinite);
 }
 
 function withinError(surface, logit) {

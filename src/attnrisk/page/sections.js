@@ -104,7 +104,8 @@ const SMALLEST_GAP = 1e-6; // of the logarithmic axis
 
 function drawRisk() {
   const { task, nu, length, bias } = state;
-  const possible = [BAYES, FLOOR, ...state.show].filter((name) => surfacesOf(task, name).length);
+  const possible = [BAYES, FLOOR, ...state.show]
+    .filter((name) => surfacesOf(task, name).length || atlas.attentions[name]?.of_user);
   const listed = possible.map((name) => ({ name, surface: surfaceOf(task, name, bias, nu) }));
   const present = listed.filter((each) => each.surface);
   drawRiskAgainstNu(state);
@@ -172,7 +173,8 @@ function drawValues({ task, nu, length, bias }, present, absent) {
     "best k": at ? sizeText(at.k, at.result.includes("|k|")) : "",
     "best b": at ? biasText(name, at) : "",
   });
-  const missing = ({ name }) => tableRow(styleOf(name), labelOf(name), { risk: "not computed for this bias" });
+  const lacking = (name) => (surfacesOf(task, name).length ? "bias" : "task");
+  const missing = ({ name }) => tableRow(styleOf(name), labelOf(name), { risk: `not computed for this ${lacking(name)}` });
   $("values-title").textContent = `${task} task, ν = ${nuText(nu)}, L = ${lengthText(length)}, bias ${BIASES[bias]}`;
   $("values").replaceChildren(...rows.map(line), ...absent.map(missing));
 }

@@ -372,26 +372,36 @@ USER_GRID = grid(SHIFTED_ROOT, 12, 60.0, 7, 10**6, 8)
 def with_attention(
     atlas: Record, attention: AbstractAttention, name: str, progress: Progress | None = None
 ) -> Record:
-    """The atlas with one more attention on the spiked task, computed here: it has no name, and so no question."""
-    if attention.knows_length or not is_exact(TASKS["spiked"](1.0, 3), attention):
+    """The atlas with one more attention on the spiked task, with its own bias and with a free one.
+
+    It is computed here: the attention has no name, and so no question.
+    """
+    if attention.knows_length:
+        raise refuse("attention", repr(name), "one that does not depend on the number of tokens")
+    if not is_exact(TASKS["spiked"](1.0, 3), attention):
         raise refuse("attention", repr(name), "a normalised kernel or an element-wise function")
     label = f"your {name}" if name in atlas["attentions"] else name
     tasks = [TASKS["spiked"](nu, length) for nu, length in USER_GRID.points]
-    found: list[Record] = []
-    for start in range(0, len(tasks), BATCH):
-        minima = population_minima(tasks[start : start + BATCH], attention)
-        found += [least(each) for each in minima]
-        if progress is not None:
-            progress(label, len(found), len(tasks))
-    results = list(atlas["results"])
-    labels = Surface("spiked", label, FREE if attention.free_bias else NONE, USER_GRID).labels
-    surface = compress(labels, USER_GRID, found, results)
-    if surface is None:
+    tunable = not attention.free_bias and not attention.bias_is_void
+    students = [attention, *[attention.with_free_bias()] * tunable]
+    results, surfaces = list(atlas["results"]), list[Record | None]()
+    for student in students:
+        found: list[Record] = []
+        for start in range(0, len(tasks), BATCH):
+            minima = population_minima(tasks[start : start + BATCH], student)
+            found += [least(each) for each in minima]
+            if progress is not None:
+                done = len(surfaces) * len(tasks) + len(found)
+                progress(label, done, len(students) * len(tasks))
+        labels = Surface("spiked", label, FREE if student.free_bias else NONE, USER_GRID).labels
+        surfaces.append(compress(labels, USER_GRID, found, results))
+    if surfaces[0] is None:
         allowed = "an attention whose risk can be interpolated; the error of this one is too large"
         raise refuse("attention", repr(name), allowed)
-    described = describe(attention, "") | {"takes_bias": True, "of_user": True}
+    takes_bias = attention.free_bias or tunable
+    described = describe(attention, "") | {"takes_bias": takes_bias, "of_user": True}
     return atlas | {
         "results": results,
         "attentions": atlas["attentions"] | {label: described},
-        "surfaces": [*atlas["surfaces"], surface],
+        "surfaces": [*atlas["surfaces"], *(each for each in surfaces if each is not None)],
     }
