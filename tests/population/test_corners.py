@@ -323,3 +323,14 @@ def test_a_kernel_that_jumps(floor, m_kk):
         power += share * others @ (squares / total**2)
     assert abs(float(found) - (1.0 - 2.0 * m_vv * label + m_vv**2 * power)) <= found.error + 1e-15
     assert found.error < 1e-8
+
+
+def test_an_attention_that_is_too_steep_says_so():
+    """With equal steps its sums would not fit into the memory; with panels nothing is known of the risk."""
+    task = ar.SpikedSLR(3.7, 6)
+    for log_phi in (lambda x: -(x**3), lambda x: 1e6 * x):
+        with pytest.raises(ValueError, match="less steep"):
+            ar.population_minimum(task, ar.Kernel(log_phi, analytic=True))
+    with pytest.warns(RuntimeWarning, match="too steep"):
+        found = ar.population_minimum(task, ar.Kernel(lambda x: 1e6 * x))
+    assert not found.converged

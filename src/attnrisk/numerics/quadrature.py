@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._check import refuse
 from .._results import Estimate
 
 # Panel edges of a standard normal variable, in deviations. Beyond 9.5 lies a mass of 2e-21, nothing for the largest of
@@ -26,6 +27,7 @@ MANY, FARTHEST = 1e6, 11.5
 # Equal steps past the last token, where an integrand in u dies like e^{-u}: from _BEYOND on, u = τ + e^{τ - ...} with
 # equal steps in τ, and _RUNAWAY further e^{-u} is below 10^-9.
 _BEYOND, _RUNAWAY = 3.0, 2.8
+_MOST_TERMS = 1e8  # of a sum, of which a scan has several; usual ones have up to 10^7
 _SHARE = 32  # the least difference between two numbers of nodes, so that neighbouring problems share compiled code
 
 
@@ -170,6 +172,13 @@ def trapezoid(
                 rare,
             )
         needed = (float(top - low) + before + after) * fineness / coarsened / 0.42
+        if not needed * x.size < _MOST_TERMS:
+            allowed = (
+                "less steep: divide its scores by a constant, or declare it with analytic=False"
+            )
+            raise refuse(
+                "attention", "(whose weights differ by too many orders of magnitude)", allowed
+            )
         unit = max(_SHARE, 2 ** (int(needed).bit_length() - 3))
         nodes = unit * int(np.ceil(needed / unit))
     wide = float(np.log(widened))

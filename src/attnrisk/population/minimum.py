@@ -9,7 +9,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ from .risk import population_risk
 __all__ = ["Minimum", "population_minima", "population_minimum"]
 
 _LARGE_ERROR = 0.01  # of a risk between 0 and 1, which quadrature has only where something is wrong
+_UNKNOWN = 0.5  # error relative to the variance of the labels, above which nothing is known
 _SCALES = 14  # lengths of k in a scan
 # For an exponential kernel, relative to the longest: it does best below two thirds, about as sharp as the teacher.
 _EXPONENTIAL_SCALES = np.array([0.01, 0.05, 0.15, 0.3, 0.45, 0.6, 0.75, 0.88, 1.0])
@@ -118,6 +119,19 @@ def population_minima(
         attention = attention.as_one_head()
     for task in tasks:
         check_problem(task, attention, one_head=True, known=True)
+    found = _minima(tasks, attention, seed)
+    return [
+        replace(each, result=Result.TOO_FEW_POINTS)
+        if each.result is Result.CONVERGED
+        and each.risk.error > _UNKNOWN * float(task.label_variance)
+        else each
+        for task, each in zip(tasks, found, strict=True)
+    ]
+
+
+def _minima(
+    tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int
+) -> list[Minimum]:
     if attention.knows_length:
         return [_length_minimum(task, attention, seed) for task in tasks]
     if attention.free_bias or attention.bias != 0.0:

@@ -269,7 +269,12 @@ def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
     if not np.isfinite(losses.min()):
         return None
     inner = np.abs(lengths) < 0.99 * sums.search.plan.reach
-    falling = losses.min() < losses[inner].min() - FLAT
+    # The coarse rule of panels is too rough to tell whether a risk still falls.
+    end, inside = (
+        places[int(np.where(within[:, None], losses, np.inf).argmin())]
+        for within in (~inner, inner)
+    )
+    falling = sums.loss(end, 1) < sums.loss(inside, 1) - FLAT
     if falling and (limit is None or sums.risk(places[int(losses.argmin())]) < float(limit.risk)):
         return _searched_beyond(sums, float(lengths[losses.min(1).argmin()]), limit)
     best = int(np.argmin(np.where(inner[:, None], losses, np.inf) if falling else losses))
