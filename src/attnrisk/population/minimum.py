@@ -132,6 +132,7 @@ def population_minima(
 def _minima(
     tasks: Sequence[AbstractTask], attention: AbstractAttention, seed: int
 ) -> list[Minimum]:
+    """The minima as they were found, whatever their errors are."""
     if attention.knows_length:
         return [_length_minimum(task, attention, seed) for task in tasks]
     if attention.free_bias or attention.bias != 0.0:
