@@ -327,7 +327,7 @@ def test_a_kernel_that_jumps(floor, m_kk):
 
 def test_an_attention_that_is_too_steep_says_so():
     """With equal steps its sums would not fit into the memory; with panels nothing is known of the risk."""
-    task = ar.SpikedSLR(3.7, 6)
+    task = ar.SpikedSLR(3.7, 6, spread=0.9)
     for log_phi in (lambda x: -(x**3), lambda x: 1e6 * x):
         with pytest.raises(ValueError, match="less steep"):
             ar.population_minimum(task, ar.Kernel(log_phi, analytic=True))

@@ -23,7 +23,7 @@ _BETWEEN_LINES = 30.0  # seconds
     options.flag("no_open", "Write the file without opening a browser."),
     options.option(
         "attention",
-        "Your own function from L scores to L weights, added to the page for the spiked task; takes minutes.",
+        "Your own function from L scores to L weights, added to the page for the spiked task; may take minutes.",
         metavar="MODULE:FUNCTION",
     ),
 )

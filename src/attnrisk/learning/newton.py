@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from .._results import Result
 from .asymptotics import Ridge
@@ -81,7 +81,7 @@ class FixedPointSolution(NamedTuple):
         return float(np.std(replicates, ddof=1) / np.sqrt(len(replicates)) + abs(left @ gradient))
 
     @property
-    def determined(self) -> Float[np.ndarray, " n"]:
+    def determined(self) -> Bool[np.ndarray, " n"]:
         """Which unknowns matter: a learned bias that has diverged, as where softplus becomes softmax, does not."""
         moves = np.abs(self._change).max(0)
         return np.where(

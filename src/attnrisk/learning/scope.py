@@ -22,9 +22,10 @@ _LONGEST, _LONGEST_DENSE = 1000, 32
 MOST_HEADS = 3
 _TOKENS = 10.0  # at which a kernel that knows the length is looked at
 _FARTHEST = 1e6  # score at which a power may vanish
-_PAIRS = np.array(
-    [[1.0, -1.0, 5.0, -5.0, 20.0, -20.0], [2.0, -2.0, 6.0, -6.0, 21.0, -21.0]]
-)  # of scores
+_NEAR = np.array(
+    [1.0, -1.0, 5.0, -5.0, 20.0, -20.0]
+)  # scores, each paired with the next one outwards
+_PAIRS = np.array([_NEAR, _NEAR + np.sign(_NEAR)])
 
 
 def learnable(task: AbstractTask, attention: AbstractAttention | None = None) -> AbstractTask:

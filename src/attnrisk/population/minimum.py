@@ -122,7 +122,7 @@ def population_minima(
     found = _minima(tasks, attention, seed)
     return [
         replace(each, result=Result.TOO_FEW_POINTS)
-        if each.result is Result.CONVERGED
+        if each.result in (Result.CONVERGED, Result.ON_MANIFOLD)
         and each.risk.error > _UNKNOWN * float(task.label_variance)
         else each
         for task, each in zip(tasks, found, strict=True)

@@ -33,6 +33,7 @@ from .atlas_questions import (
 from .execute import Backend, Progress, execute
 from .fingerprint import fingerprint, versions
 from .interpolant import RATIO, ROOT, SHIFTED_ROOT, Grid, compress, grid, significant
+from .judge.tasks import has_tunable_bias
 from .question import AbstractQuestion, Record, is_converged
 from .questions import Bayes, Floor, LearningCurve, Optimal, Population, Thresholds, least
 from .store import Store
@@ -382,7 +383,7 @@ def with_attention(
         raise refuse("attention", repr(name), "a normalised kernel or an element-wise function")
     label = f"your {name}" if name in atlas["attentions"] else name
     tasks = [TASKS["spiked"](nu, length) for nu, length in USER_GRID.points]
-    tunable = not attention.free_bias and not attention.bias_is_void
+    tunable = has_tunable_bias(attention)
     students = [attention, *[attention.with_free_bias()] * tunable]
     results, surfaces = list(atlas["results"]), list[Record | None]()
     for student in students:
