@@ -141,7 +141,7 @@ def test_errors_as_large_as_the_values_are_no_answer(monkeypatch):
 @pytest.mark.parametrize("length", [100, 1000])
 def test_long_sequences_of_the_max_task(length):
     task = ar.MaxSLR(np.inf, length, noise=0.2)
-    found = ar.erm_asymptotics(task, ar.Softmax(), 16.0, ar.Ridge(0.5, 1.0), log2_points=4)
+    found = ar.erm_asymptotics(task, ar.Softmax(), 16.0, ar.Ridge(0.5, 1.0), log2_points=5)
     assert found.converged
     assert np.max(np.abs(found.identities)) < 1e-6
     best = ar.optimal_asymptotics(task, 16.0)
