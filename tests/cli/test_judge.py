@@ -81,6 +81,7 @@ def folder(tmp_path, monkeypatch):
         "attention = jax.nn.softmax\n"
         "phi = lambda x: x**2\n"
         "def torch_style(x): return x.softmax(-1)\n"
+        "def numpy_style(x): return np.exp(x - x.max()) / np.exp(x - x.max()).sum()\n"
     )
     (tmp_path / "broken_to_judge.py").write_text("import no_such_library\n")
     (tmp_path / "exits_to_judge.py").write_text("raise SystemExit(5)\n")
@@ -387,7 +388,9 @@ def test_the_picture_of_a_comparison_shows_all_names_and_curves(count):
     assert axes.get_ylabel() == "lowest risk"
 
 
-def test_needs(run, monkeypatch):
+@pytest.fixture
+def asked_needs(monkeypatch):
+    """What the command asked `needed_data`."""
     from attnrisk import learning
 
     asked = []
@@ -400,14 +403,43 @@ def test_needs(run, monkeypatch):
         )
 
     monkeypatch.setattr(learning, "needed_data", needed_data)
+    return asked
+
+
+def test_needs(run, asked_needs):
     fields = json.loads(run("needs", "softmax", "--risk", "0.5", "--json").out)
     assert (fields["alpha"], fields["alpha_error"], fields["converged"]) == (3.2, 0.1, True)
     assert "3.2 ± 0.1" in run("needs", "softmax", "--attention", "linear").out
-    assert asked == [(5.0, "softmax", 0.5, None), (5.0, "softmax", None, "linear")]
+    assert asked_needs == [(5.0, "softmax", 0.5, None), (5.0, "softmax", None, "linear")]
     assert "never" in run("needs", "softmax", "--risk", "0.1").out
     for words in ("softmax", "softmax --risk 0.5 --attention linear", "softmix --risk 1"):
         ran = run("needs", *words.split())
         assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
+def test_needs_takes_functions(run, asked_needs, folder):
+    assert run("needs", "mine_to_judge:attention", "--risk", "0.5").code == 0
+    assert asked_needs == [(5.0, "kernel", 0.5, None)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "relu --risk 0.5",
+            "NAME = relu is not allowed: NAME must be one that depends on the scale",
+        ),
+        ("softmax --attention relu", "--attention = relu is not allowed: --attention must be one"),
+        ("softmax --attention softmix", "--attention = 'softmix' is not allowed"),
+        ("mine_to_judge:missing --risk 0.5", "NAME = 'mine_to_judge:missing' (AttributeError"),
+        ("mine_to_judge:numpy_style --risk 0.5", "that jax can differentiate twice"),
+        ("softmax --risk 0.5 --length 2000", "--length = 2000"),
+    ],
+)
+def test_needs_names_the_argument_that_is_refused(run, folder, words, said):
+    ran = run("needs", *words.split())
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert said in ran.err
 
 
 LATE = """

@@ -11,6 +11,7 @@ import pytest
 import attnrisk as ar
 from attnrisk.studies.judge import recognise
 from attnrisk.studies.judge.bridge import bridged
+from attnrisk.studies.judge.traits import traits
 from attnrisk.studies.judge.verdict import _foreign_notes
 
 SCORES = jnp.array([[0.3, -1.2, 2.0, 0.9], [1.0, 0.5, -0.5, 0.0]])
@@ -47,6 +48,7 @@ def test_a_numpy_function_is_detected_and_recognised():
     found = recognise(numpy_softmax, "softmax")
     assert found.family == "kernel"
     assert "NumPy" in _foreign_notes(found)[0]
+    assert traits(found).slope == "missing"  # learning takes second derivatives
     task = ar.SpikedSLR(2.0, 3)
     risk = ar.population_minimum(task, found).risk
     assert float(risk) == pytest.approx(float(ar.bayes_risk(task)), abs=1e-10)

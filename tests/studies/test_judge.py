@@ -379,7 +379,7 @@ def test_a_quick_search_finds_a_minimum_at_a_tiny_k(sign):
     assert float(found.overlaps.m_kk) == pytest.approx(sign * 9.4e-4, rel=0.1)
 
 
-def test_a_function_without_both_derivatives_is_not_learned():
+def test_a_function_without_second_derivatives_is_not_learned():
     def loops(scores):
         kernel = jax.lax.while_loop(
             lambda at: jnp.max(at) > 1e3, lambda at: at / 2, jnp.exp(scores)
@@ -388,7 +388,7 @@ def test_a_function_without_both_derivatives_is_not_learned():
 
     found = traits(ar.General(loops))
     assert found.slope == "missing"
-    assert "cannot differentiate" in _notes(ar.General(loops), found, False)[0]
+    assert "they take second derivatives" in _notes(ar.General(loops), found, False)[0]
 
 
 def test_what_a_function_prints_stays_out_of_the_answer(capsys):

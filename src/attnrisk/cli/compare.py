@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._check import refuse
+from .._check import Refusal, refuse
 from .._files import writable_file
 from . import options, render, sheets
 from .command import JUDGE, LEARN, command
@@ -134,7 +134,11 @@ def compare(args: Any) -> render.Shown:
 @command(
     LEARN,
     "how much data is needed",
-    options.argument("name", "A name that `attnrisk attentions` lists.", "NAME"),
+    options.argument(
+        "name",
+        "A name that `attnrisk attentions` lists, bayes-softmax, or MODULE:FUNCTION as for judge.",
+        "NAME",
+    ),
     options.number("risk", "The test risk to reach.", None, above=0.0),
     options.option("attention", "Instead of --risk: the attention to overtake.", None, "NAME"),
     options.task(spread=False, features=True),
@@ -148,18 +152,14 @@ def needs(args: Any) -> render.Shown:
     Example: attnrisk needs softmax --risk 0.5, or: attnrisk needs softmax --attention linear
     """
     from .._results import ErrorKind
-    from ..attention import get_attention, get_heads
     from ..learning import needed_data
 
     if (args.risk is None) == (args.attention is None):
         said = "missing, as is --attention" if args.risk is None else "given with --attention"
         raise refuse("risk", f"({said})", "given, or --attention, and not both")
-
-    def student(name: str) -> AbstractAttention:
-        return get_attention(name) if args.heads == 1 else get_heads(name, args.heads)
-
-    other = None if args.attention is None else student(args.attention)
-    found = needed_data(args.task, student(args.name), args.risk, other)
+    with user_code():
+        other = None if args.attention is None else _learner("attention", args.attention, args)
+        found = needed_data(args.task, _learner("NAME", args.name, args), args.risk, other)
     goal = f"below {args.attention}" if other is not None else f"to a risk of {args.risk:g}"
     alpha = None if found.alpha is None else render.with_error(found.alpha, 3)
     if found.alpha is not None and found.alpha.kind is ErrorKind.BOUND:
@@ -184,3 +184,27 @@ def needs(args: Any) -> render.Shown:
     }
     title = f"Data that {args.name} needs to get {goal}, {render.task_words(args.task)}"
     return render.Shown(fields, [render.facts(title, rows)])
+
+
+def _learner(argument: str, word: str, args: Any) -> AbstractAttention:
+    """The attention, or heads of it, if it can be learned on this task; errors name this argument."""
+    from ..attention import Heads, get_heads
+    from ..learning.scope import learnable, learner
+    from ..studies.judge.family import recognise
+    from ..studies.judge.traits import traits
+
+    try:
+        if ":" in word:
+            one = recognise(load_function("attention", word), word)
+            if traits(one).slope == "missing":
+                allowed = "a function that jax can differentiate twice, not one of NumPy or PyTorch"
+                raise refuse("attention", repr(word), allowed)
+            found = one if args.heads == 1 else Heads(one, args.heads)
+        else:
+            found = get_heads(word, args.heads)
+        learnable(args.task, learner(found))
+    except Refusal as error:
+        if error.parts is None or error.parts[0] != "attention":
+            raise
+        raise refuse(argument, *error.parts[1:]) from None
+    return found

@@ -31,8 +31,9 @@ class Traits(NamedTuple):
     """Properties of an attention, measured numerically.
 
     `normalised` says whether weights sum to one. `constant` is what a kernel adds to its sum. `slope` says whether
-    there is a gradient to learn by: `fine`, `flat`, `undefined`, `missing` where JAX has none, or `scaleless` where it
-    leads to no minimum, since the scale of the scores has no effect, up to a small number in a denominator.
+    there is a gradient to learn by: `fine`, `flat`, `undefined`, `missing` where JAX has no second derivative, or
+    `scaleless` where it leads to no minimum, since the scale of the scores has no effect, up to a small number in a
+    denominator.
     """
 
     family: str
@@ -136,12 +137,9 @@ def _log_phi(kernel: AbstractKernel, scores: Array) -> Array:
 def _slope(attention: AbstractAttention) -> str:
     scores = np.random.default_rng(3).standard_normal((64, 3))
     try:
-        jax.eval_shape(jax.grad(lambda some: jnp.sum(attention(some))), scores[0])
+        jax.eval_shape(jax.hessian(lambda some: jnp.sum(attention(some))), scores[0])
         slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(attention)))(scores))
-    except (
-        TypeError,
-        ValueError,
-    ):  # loops of unknown length, or a rule for one of the two modes only
+    except (TypeError, ValueError):  # loops of unknown length, or a rule for one derivative only
         return "missing"
     if not np.isfinite(slopes).all():
         return "undefined"

@@ -49,8 +49,8 @@ _NO_LEARNED_BIAS = (
 _OBSTACLES = {
     "flat": "It cannot be learned by gradient descent: its weights are piecewise constant in the scores, so that k has "
     "no gradient.",
-    "missing": "Learning was not computed: jax cannot differentiate the function in both modes (`lax.while_loop`, for "
-    "example).",
+    "missing": "Learning and gradient flow were not computed: they take second derivatives, which a function with "
+    "`lax.while_loop`, of NumPy or of PyTorch does not have in jax.",
     "undefined": "Learning was not computed: the derivative is NaN at some scores.",
     "scaleless": "Learning was not computed: the weights do not depend on the scale of the scores, or only through a "
     "small number beside it, so that a ridge penalty shrinks k without changing the loss, and the empirical risk has "
