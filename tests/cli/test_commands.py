@@ -138,6 +138,15 @@ class TestPresentation:
         assert "infimum, not attained: |k| grows without bound" in out
         assert "bias" not in out
 
+    def test_panel_of_a_bias_that_diverges(self, run, monkeypatch):
+        found = ar.Minimum(
+            *(ar.Estimate(0.4, 1e-12), ar.aligned(2.0, 1.0)),
+            *(ar.get_attention("softplus", -40.0), ar.Result.BECOMES_SOFTMAX),
+        )
+        monkeypatch.setattr("attnrisk.population.population_minimum", lambda *given: found)
+        out = run("population", "--attention", "softplus", "--bias", "free").out
+        assert "→ −∞; the search ended at -40" in out
+
     def test_infimum_in_json(self, run):
         assert answer(run("population", "--json"))["attained"] is False
 

@@ -151,19 +151,19 @@ def test_quick_has_the_exact_tables_only(run, judged):
 
 
 @pytest.mark.parametrize(
-    ("condition", "code"),
+    ("condition", "said"),
     [
-        ("gap>0.01", 3),
-        ("gap > 0.3", 0),
-        ("gap_with_bias<=0.15", 3),
-        ("worst>=0.25", 3),
-        ("lengths<0.1", 0),
-        ("haystack>1e-3", 3),
+        ("gap>0.01", "gap = 0.25 > 0.01"),
+        ("gap > 0.3", None),
+        ("gap_with_bias<=0.15", "gap_with_bias = 0.15 <= 0.15"),
+        ("worst>=0.25", "worst = 0.25 >= 0.25"),
+        ("lengths<0.1", None),
+        ("haystack>1e-3", "haystack = 0.25 > 0.001"),
     ],
 )
-def test_a_condition_sets_the_exit_code(run, judged, condition, code):
+def test_a_condition_sets_the_exit_code_and_says_why(run, judged, condition, said):
     ran = run("judge", "linear", "--fail-if", condition, "--json")
-    assert ran.code == code
+    assert (ran.code, ran.err) == ((3, f"Failed, --fail-if: {said}\n") if said else (0, ""))
     assert json.loads(ran.out)["gap"] == 0.25
 
 
@@ -277,8 +277,9 @@ def test_the_league(run, monkeypatch):
 
 
 REFUSED = {
-    "": "one MODULE:FUNCTION or NAME, or one --kernel, or --all",
-    "linear --all": "one MODULE:FUNCTION or NAME, or one --kernel, or --all",
+    "": "attention must be a MODULE:FUNCTION or NAME, unless --kernel MODULE:FUNCTION or --all",
+    "linear --all": "linear and --all cannot be combined: give one MODULE:FUNCTION or NAME, or",
+    "linear --kernel --quick": "linear and --kernel --quick cannot be combined",
     "--all --out x": "--out and --all cannot be combined",
     "linear --out mine_to_judge.py": "a folder, or a name that is free",
     "liner": "did you mean linear?",
@@ -492,7 +493,11 @@ def test_a_row_that_did_not_converge_is_marked(run, monkeypatch, tmp_path):
 )
 def test_a_gap_that_is_not_known_fails(run, monkeypatch, changes):
     monkeypatch.setattr(room, "judge", lambda *given, **others: verdict("linear", **changes))
-    assert run("judge", "linear", "--fail-if", "gap>0.9", "--json").code == 3
+    ran = run("judge", "linear", "--fail-if", "gap>0.9", "--json")
+    assert (ran.code, ran.err) == (
+        3,
+        "Failed, --fail-if: gap is not known: a risk did not converge\n",
+    )
     assert run("judge", "linear", "--fail-if", "lengths>0.9", "--json").code == 0
 
 

@@ -144,6 +144,15 @@ def test_a_rival_is_told(run, monkeypatch):
     assert "0.900 ± 0.001" in run("erm", *SMALL.split()).out
 
 
+@pytest.mark.parametrize(("bias", "shown"), [(-19.5, "→ −∞"), (19.5, "→ ∞")])
+def test_a_bias_that_diverges_has_a_direction(run, monkeypatch, bias, shown):
+    found = made_up(2.0, Ridge(1.0, 1.0), result=ar.Result.BECOMES_SOFTMAX)
+    found = replace(found, bias=ar.Estimate(np.array(bias), np.array(2e-14)))
+    monkeypatch.setattr("attnrisk.learning.erm_asymptotics", lambda *given: found)
+    out = run("erm", *SMALL.split()).out
+    assert f"learned bias       {shown}; the search ended at {bias:g}  " in out
+
+
 def test_optimal_in_json(run):
     fields = answer(run("optimal", *HARD.split(), "--json"))
     assert fields["converged"] is True
@@ -184,7 +193,7 @@ def test_an_unconverged_optimum_is_marked(run, monkeypatch):
 
 BAD = [
     ("erm", "Missing option '--alpha'", "attnrisk erm --help"),
-    ("erm --alpha 0", "--alpha = 0", "> 0"),
+    ("erm --alpha 0", "--alpha = 0", "> 0 and ≤ 1000"),
     ("erm --alpha nan", "--alpha = nan", "> 0"),
     ("erm --alpha much", "--alpha = 'much'", "> 0"),
     ("erm --alpha 2 --ridge-k 0", "--ridge-k = 0", "> 0"),
@@ -200,7 +209,7 @@ BAD = [
     ("erm --alpha 2 --ridge-k 1e-300", "--ridge-k = 1e-300", "≥ 1e-09"),
     ("erm --alpha 2 --nu nan", "--nu = nan", "≥ 0"),
     ("optimal", "Missing option '--alpha'", "attnrisk optimal --help"),
-    ("optimal --alpha -1", "--alpha = -1", "> 0"),
+    ("optimal --alpha -1", "--alpha = -1", "> 0 and ≤ 1000"),
     ("optimal --alpha inf", "--alpha = inf", "> 0"),
     ("optimal --alpha 2 --task max --length 1001", "--length = 1001", "at most 1000"),
     ("optimal --alpha 2 --task maxi", "--task = 'maxi'", "(did you mean max?)"),

@@ -65,6 +65,18 @@ def fitted(monkeypatch, fit):
     return asked
 
 
+@pytest.mark.parametrize(("name", "bias"), [("softplus", "free"), ("erf", "default")])
+def test_a_learned_bias_is_shown(run, fitted, monkeypatch, fit, name, bias):
+    learned = ar.get_attention(name, 0.125)
+    monkeypatch.setattr(
+        simulation, "fit_erm", lambda *given, watch: replace(fit, attention=learned)
+    )
+    assert (
+        "learned bias           0.125"
+        in run(*SMALL.split(), "--attention", name, "--bias", bias).out
+    )
+
+
 def test_panel(run, fitted):
     ran = run(*SMALL.split())
     assert ran.code == 0

@@ -185,17 +185,21 @@ def _gap(risk: Estimate, bayes: Estimate) -> Estimate:
 
 
 def _risk_panel(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: bool) -> Any:
+    from .._results import Result
+
     (least,) = found
     attained = "yes" if least.attained else f"no ({least.result})"
+    bias = _bias(least.attention)
+    shown = render.optional(bias, ".8g")
+    if bias is not None and least.result in (Result.BECOMES_SOFTMAX, Result.BECOMES_POWER):
+        shown = f"{render.limit(bias)}; the search ended at {shown}"
     rows = {
         "risk at these overlaps" if at_overlaps else "lowest risk": render.with_error(least.risk),
         "attained": None if at_overlaps else attained,
         "Bayes risk": render.with_error(bayes),
         "gap to Bayes": render.with_error(_gap(least.risk, bayes)),
         "overlaps" if least.attained else "last overlaps": render.overlap_words(least.overlaps),
-        "tuned bias" if least.attention.free_bias and not at_overlaps else "bias": render.optional(
-            _bias(least.attention), ".8g"
-        ),
+        "tuned bias" if least.attention.free_bias and not at_overlaps else "bias": shown,
     }
     return render.facts(f"{least.attention.name} on the {task}", rows)
 
@@ -215,7 +219,7 @@ def _risk_table(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: b
         if number is None:
             return ""
         if least.result in limits:
-            return "→ ∞" if number > 0 else "→ −∞"
+            return render.limit(number)
         return f"{number:.6g}" + " *" * (least.result == Result.WEIGHTS_VANISH)
 
     rows = [

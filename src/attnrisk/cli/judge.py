@@ -35,7 +35,8 @@ class _Condition(NamedTuple):
     compare: str
     limit: float
 
-    def holds(self, verdict: Verdict) -> bool:
+    def failure(self, verdict: Verdict) -> str:
+        """Why it holds, and nothing if it does not."""
         worst, longest = max(verdict.rows, key=lambda row: float(row.gap)), verdict.haystacks[-1]
         value: Any
         value, rows = {
@@ -46,9 +47,10 @@ class _Condition(NamedTuple):
             "haystack": (longest.gap, (longest,)),
         }[self.name]
         if not all(row.result.converged and math.isfinite(float(row.gap)) for row in rows):
-            return True  # a gap that is not known fails
+            return f"{self.name} is not known: a risk did not converge"
         gap = float(value) if abs(float(value)) > value.error else 0.0
-        return _COMPARED[self.compare](gap, self.limit)
+        holds = _COMPARED[self.compare](gap, self.limit)
+        return f"{self.name} = {gap:.6g} {self.compare} {self.limit:g}" if holds else ""
 
 
 _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -106,10 +108,14 @@ def judge(args: Any) -> render.Shown:
 
     Example: attnrisk judge my_module:my_attention --out build/verdict
     """
-    given = [args.attention is not None, args.kernel is not None, args.all]
-    if sum(given) != 1:
-        said = "several" if any(given) else "nothing"
-        raise refuse("attention", said, "one MODULE:FUNCTION or NAME, or one --kernel, or --all")
+    kernel = None if args.kernel is None else f"--kernel {args.kernel}"
+    given = [word for word in (args.attention, kernel, "--all" * args.all) if word]
+    if not given:
+        allowed = "a MODULE:FUNCTION or NAME, unless --kernel MODULE:FUNCTION or --all is given"
+        raise refuse("attention", "nothing", allowed)
+    if len(given) > 1:
+        kept = "give one MODULE:FUNCTION or NAME, or --kernel MODULE:FUNCTION, or --all"
+        raise Refusal(f"{' and '.join(given)} cannot be combined: {kept}")
     if args.quick and args.fail_if is not None and args.fail_if.name == "gap_with_bias":
         allowed = (
             "gap, worst, lengths or haystack; this one needs the full verdict: leave out --quick"
@@ -175,14 +181,16 @@ def judge(args: Any) -> render.Shown:
 
         files = [str(path) for path in draw(verdict, args.out)]
     fields = _fields(verdict, files)
-    code = FAILED if args.fail_if is not None and args.fail_if.holds(verdict) else 0
+    shown = render.Shown(fields)
+    if args.fail_if is not None and (why := args.fail_if.failure(verdict)):
+        shown = shown._replace(code=FAILED, note=f"Failed, --fail-if: {why}")
     if args.format == "text":
-        return render.Shown(fields, [*sheets.as_rich(sheets.later_parts(verdict)), *files], code)
+        return shown._replace(parts=[*sheets.as_rich(sheets.later_parts(verdict)), *files])
     if args.format == "json":
-        return render.Shown(fields, code=code, always_json=True)
+        return shown._replace(always_json=True)
     write = sheets.as_markdown if args.format == "md" else sheets.as_latex
     words = write([*sheets.exact_parts(verdict), *sheets.later_parts(verdict)])
-    return render.Shown(fields, [words], code, raw=True)
+    return shown._replace(parts=[words], raw=True)
 
 
 _NUMPY_WARNINGS = "overflow|underflow|invalid value|divide by zero|All-NaN|Casting complex"

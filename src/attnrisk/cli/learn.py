@@ -129,8 +129,10 @@ def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics | Non
 
 
 def _bias_words(found: Any) -> str:
-    words = render.with_error(found.bias)
-    return f"grows without bound; the search ended at {words}" if found.result.is_infimum else words
+    if found.result.is_infimum:
+        bias = float(found.bias)
+        return f"{render.limit(bias)}; the search ended at {bias:.6g}"
+    return render.with_error(found.bias)
 
 
 def _optimal_words(found: OptimalAsymptotics, digits: int = render.DIGITS) -> list[str]:

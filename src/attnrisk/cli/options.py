@@ -279,6 +279,12 @@ def _read_overlaps(**words: str | None) -> Overlaps | None:
         raise Refusal(f"{', '.join(map(flag_of, numbers))}: {error}") from None
 
 
+def _read_alpha(alpha: str) -> float:
+    from ..learning.scope import check_alpha
+
+    return check_alpha(alpha)
+
+
 def _read_size(alpha: str, dim: str) -> tuple[int, int]:
     from ..simulation.data import sequence_count
 
@@ -315,7 +321,12 @@ def out(help: str, default: str | None, folder: bool = False) -> Options:
 
 _NAME = option("attention", "A name listed by `attnrisk attentions`.", "softmax", "NAME")
 ATTENTION = _group("attention", [_NAME, _BIAS], _read_attention)
-ALPHA = number("alpha", "Number of training sequences per dimension, α = N/D > 0.", above=0.0)
+ALPHA = option(
+    "alpha",
+    "Number of training sequences per dimension, α = N/D > 0.",
+    REQUIRED,
+    read=_read_alpha,
+)
 DIM = whole("dim", "Dimension D of a token, ≥ 2.", 2, LARGEST)
 SIZE = _group("size", [ALPHA, DIM], _read_size)
 PRECISION = choice(

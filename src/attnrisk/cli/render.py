@@ -170,6 +170,11 @@ def head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) ->
     }
 
 
+def limit(number: float) -> str:
+    """Where a number tends that grows in size without bound."""
+    return "→ ∞" if number > 0 else "→ −∞"
+
+
 def optional(value: float | None, form: str) -> str | None:
     """A number in this format, where there is one."""
     return None if value is None else format(value, form)

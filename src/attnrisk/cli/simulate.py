@@ -86,7 +86,7 @@ def simulate(args: Any) -> render.Shown:
         "result": f"{render.result_words(fit.result)} {told}",
         "data": f"N = {data.n}, D = {data.dim}, {data.nbytes / 2**20:.3g} MiB of {data.precision}",
         "ridge penalties": f"r_k = {float(fit.ridge.k):.6g}, r_v = {float(fit.ridge.v):.6g}",
-        "learned bias": f"{fit.attention.bias:.6g}" if learns_bias(fit.attention) else None,
+        "learned bias": f"{fit.attention.bias:.6g}" if learns_bias(args.attention) else None,
         "overlaps": render.overlap_words(fit.overlaps),
         "time": f"{seconds:.3g} s",
         "test set": test_set,
