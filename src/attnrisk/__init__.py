@@ -8,7 +8,8 @@ for single precision. Nothing else is changed, and JAX itself is imported when a
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # `typing` takes most of the time of this import, which Ctrl-C should not end with a traceback
 
 # The modules below build constants of double precision: jax has to know before they are imported.
 if "jax" in sys.modules:
@@ -17,6 +18,8 @@ else:
     os.environ["JAX_ENABLE_X64"] = "1"
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._compile_cache import enable_compile_cache as enable_compile_cache
     from ._results import ErrorKind as ErrorKind
     from ._results import Estimate as Estimate
@@ -101,7 +104,7 @@ _LAZY = {
 _PACKAGE = {name: package for package, names in _LAZY.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in _PACKAGE:
         return getattr(import_module(f".{_PACKAGE[name]}", __name__), name)
     if name in _LAZY or name in _WHOLE:

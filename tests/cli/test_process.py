@@ -97,6 +97,21 @@ def test_an_interrupt_is_one_line_within_seconds(lasting):
     assert seconds < 6
 
 
+@pytest.mark.parametrize("module", ["attnrisk.cli.app", "typer", "attnrisk.cli.explore"])
+def test_an_interrupt_while_a_module_is_imported_is_one_line(module):
+    code = f"""
+import sys, runpy
+class Pressed:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Pressed())
+runpy.run_module("attnrisk", run_name="__main__", alter_sys=True)
+"""
+    ran = process(code=code)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "Interrupted\n")
+
+
 def test_an_ignored_interrupt_stays_ignored():
     lasting = "time.sleep(1); import attnrisk; return attnrisk.Estimate(0.25, 0.0)"
     code, err, _ = interrupted(shell("trap '' INT;", BUSY.format(lasting=lasting)))

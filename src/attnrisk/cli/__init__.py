@@ -4,29 +4,26 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Sequence
 
 # Allocations between two collections. With the usual 700 they take a tenth of the imports and of the tracing of JAX.
 _COLLECTED = 100_000
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: list[str] | tuple[str, ...] | None = None) -> None:
     """Run one command and exit; by default with the arguments of the process."""
     if arguments is None:
         gc.set_threshold(_COLLECTED)
         atexit.register(_leave)  # the first to be registered is the last to be called
     try:
         from .app import main as run
-    except KeyboardInterrupt:  # before there is anything to stop
-        sys.stderr.write("Interrupted\n")
-        sys.stderr.flush()
-        os._exit(130)
-    try:
+
         run(arguments)
+    except KeyboardInterrupt:  # before there is anything to stop
+        os.write(2, b"Interrupted\n")
+        os._exit(130)
     except SystemExit as end:
         _status[0] = end.code if isinstance(end.code, int) else int(end.code is not None)
         raise
-    _status[0] = 0
 
 
 _status = [1]  # exit code, that of an exception if none is set

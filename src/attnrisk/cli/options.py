@@ -279,7 +279,7 @@ def _read_overlaps(**words: str | None) -> Overlaps | None:
         raise Refusal(f"{', '.join(map(flag_of, numbers))}: {error}") from None
 
 
-def _read_alpha(alpha: str) -> float:
+def _read_alpha(alpha: Any) -> float:
     from ..learning.scope import check_alpha
 
     return check_alpha(alpha)
