@@ -169,6 +169,28 @@ def test_a_damaged_row_is_one_line(path, column, text):
         assert set(store.find("b")) == {"b"}
 
 
+@pytest.mark.parametrize(
+    ("column", "content"),
+    [
+        ("outputs", '{"risk": "low", "risk_error": 0.1}'),
+        ("outputs", '{"risk": 0.1, "risk_error": "small"}'),
+        ("outputs", '{"rows": {"risk": 0.1}}'),
+        ("outputs", '{"rows": [0.1]}'),
+        ("outputs", '{"rows": [{"risk": {}, "risk_error": 0.1}]}'),
+        ("converged", "yes"),
+        ("seconds", "long"),
+        ("host", b"\x00"),
+    ],
+)
+def test_a_row_with_values_of_other_types_is_one_line(path, column, content):
+    with Store(path) as store:
+        store.add(rows("a", "b"))
+        store._file.execute(f"UPDATE answers SET {column} = ? WHERE address = 'a'", (content,))
+        with pytest.raises(StoreError, match=r"damaged: the row a cannot be read \([^\n]+$"):
+            store.find("ab")
+        assert set(store.find("b")) == {"b"}
+
+
 def test_a_table_with_other_columns_is_damage(path):
     Store(path).close()
     with closing(sqlite3.connect(path)) as other, other:

@@ -154,6 +154,7 @@ class Store:
                 named[name] = json.loads(named[name])
                 if not isinstance(named[name], dict):
                     raise ValueError(f"{name} is no table")
+            _check_types(named)
         except (ValueError, RecursionError) as error:
             raise StoreError(
                 f"the store {self.path} is damaged: the row {str(named['address'])[:16]} cannot be read ({error}); "
@@ -270,6 +271,23 @@ def _words(path: Path, error: sqlite3.Error) -> str:
         case _:
             said = "cannot be used"
     return f"the store {path} {said}; nothing that it holds was changed ({error})"
+
+
+def _check_types(named: dict[str, Any]) -> None:
+    """Raise a `ValueError` if values are of other types than those of the rows that are written."""
+    words = "question", "numerics", "result", "host", "answered"
+    wrong = [name for name in words if not isinstance(named[name], str)]
+    wrong += [name for name in ("converged", "seconds") if not isinstance(named[name], int | float)]
+    records = named["outputs"].get("rows", [named["outputs"]])
+    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
+        raise ValueError("the rows of outputs are no list of tables")
+    for record in records:  # a number and its error have names that belong together
+        errors = [name for name in record if name.endswith("_error")]
+        numbers = {*errors, *(name.removesuffix("_error") for name in errors)}
+        kinds = int | float | list | None
+        wrong += [name for name in sorted(numbers) if not isinstance(record.get(name), kinds)]
+    if wrong:
+        raise ValueError(f"{wrong[0]} has the wrong type")
 
 
 def _encoded(row: Row) -> tuple[Any, ...]:
