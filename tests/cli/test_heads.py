@@ -253,7 +253,7 @@ def test_when_features_are_found():
 
 BAD = [
     (("bayes", "--task", "features"), "--features = (nothing)"),
-    (("bayes", "--features", "flipped:9"), "--features = 'flipped:9'"),
+    (("bayes", "--features", "flipped:9"), "--features = flipped:9"),
     (("bayes", "--task", "features", "--features", "two:9"), "--features = 'two:9'"),
     (("bayes", "--task", "features", "--features", "one-of:9,x"), "--features = 'one-of:9,x'"),
     (("bayes", "--task", "features", "--features", "gaussian:-1"), "--features = 'gaussian:-1'"),

@@ -53,7 +53,7 @@ def test_heads_of_a_function_that_reads_the_length_are_recognised_for_the_length
 
 def test_warnings_of_the_package_are_shown_and_those_of_the_user_are_not():
     own = "the risk of mine is 0.5 ± 0.1"
-    with user_code(), warnings.catch_warnings(record=True) as shown:
+    with user_code("attention", "f"), warnings.catch_warnings(record=True) as shown:
         for text in (own, "overflow encountered in exp"):
             for module in ("attnrisk.studies.judge.comparison", "mine"):
                 warnings.warn_explicit(text, RuntimeWarning, "file.py", 1, module)

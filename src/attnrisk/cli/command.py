@@ -65,12 +65,7 @@ def command(
         def run(json: bool = False, **words: Any) -> None:
             try:
                 with working(doing) as progress:
-                    read = {
-                        one.name: one.read(
-                            **{each.name: words[each.name] for each in one.parameters}
-                        )
-                        for one in options
-                    }
+                    read = {one.name: one.value(words) for one in options}
                     print_now = (lambda *parts: None) if json else _print_parts
                     shown = function(
                         SimpleNamespace(**read, progress=progress, print_now=print_now)

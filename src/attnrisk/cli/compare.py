@@ -79,7 +79,7 @@ def compare(args: Any) -> render.Shown:
     from ..studies import judge as judging
     from .ask import heads_fields
 
-    with user_code():
+    with user_code("attentions", " ".join(args.attentions)):
         students = [
             word if word == BayesSoftmax.name else load_function("attention", word)
             for word in args.attentions
@@ -157,7 +157,7 @@ def needs(args: Any) -> render.Shown:
     if (args.risk is None) == (args.attention is None):
         said = "missing, as is --attention" if args.risk is None else "given with --attention"
         raise refuse("risk", f"({said})", "given, or --attention, and not both")
-    with user_code():
+    with user_code("NAME", args.name):
         other = None if args.attention is None else _learner("attention", args.attention, args)
         found = needed_data(args.task, _learner("NAME", args.name, args), args.risk, other)
     goal = f"below {args.attention}" if other is not None else f"to a risk of {args.risk:g}"
@@ -188,7 +188,7 @@ def needs(args: Any) -> render.Shown:
 
 def _learner(argument: str, word: str, args: Any) -> AbstractAttention:
     """The attention, or heads of it, if it can be learned on this task; errors name this argument."""
-    from ..attention import Heads, get_heads
+    from ..attention import Heads
     from ..learning.scope import learnable, learner
     from ..studies.judge.family import recognise
     from ..studies.judge.traits import traits
@@ -201,7 +201,7 @@ def _learner(argument: str, word: str, args: Any) -> AbstractAttention:
                 raise refuse("attention", repr(word), allowed)
             found = one if args.heads == 1 else Heads(one, args.heads)
         else:
-            found = get_heads(word, args.heads)
+            found = options.named_attention(word, "default", args.heads)
         learnable(args.task, learner(found))
     except Refusal as error:
         if error.parts is None or error.parts[0] != "attention":

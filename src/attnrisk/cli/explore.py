@@ -8,10 +8,12 @@ import time
 from contextlib import redirect_stdout
 from typing import Any
 
+from .._check import refuse
 from .._files import replacement
 from . import options, render
 from .command import EXPLORE, command
 from .interrupts import RESUMED, immediate
+from .judge import load_function, user_code
 
 _BETWEEN_LINES = 30.0  # seconds
 
@@ -32,11 +34,19 @@ def explore(args: Any) -> render.Shown:
 
     Example: attnrisk explore --out explore.html --no-open
     """
+    from ..attention import CATALOGUE
     from ..page import make_page, read_atlas
 
-    atlas = read_atlas()
-    if args.attention is not None:
-        atlas = _with_attention(atlas, args.attention, args.progress)
+    atlas, own = read_atlas(), args.attention
+    if own in CATALOGUE:
+        raise refuse("attention", repr(own), "MODULE:FUNCTION; the catalogue is in the page")
+    if own is not None:
+        from ..studies.atlas import with_attention
+        from ..studies.judge.family import recognise
+
+        with user_code("attention", own):
+            student = recognise(load_function("attention", own), own)
+            atlas = with_attention(atlas, student, own, args.progress)
     with replacement(args.out) as part:
         part.write_text(make_page(atlas), encoding="utf-8")
     file = str(args.out)
@@ -48,33 +58,12 @@ def explore(args: Any) -> render.Shown:
     return render.Shown({"file": file}, [file])
 
 
-def _with_attention(atlas: dict[str, Any], word: str, progress: render.Report) -> dict[str, Any]:
-    from .._check import refuse
-    from ..attention import CATALOGUE
-    from ..studies.atlas import with_attention
-    from ..studies.judge.family import recognise
-    from .judge import load_function, user_code
-
-    if word in CATALOGUE:
-        raise refuse("attention", repr(word), "MODULE:FUNCTION; the catalogue is in the page")
-    with user_code():
-        try:
-            student = recognise(load_function("attention", word), word)
-        except SystemExit:
-            allowed = "a function that does not end the program"
-            raise refuse("attention", repr(word), allowed) from None
-        return with_attention(atlas, student, word, progress)
-
-
 @command(
     EXPLORE,
     "the atlas",
     options.out("JSON file to write; its folder is created if missing.", "build/atlas.json"),
     options.STORE,
-    options.SCHEDULER,
-    options.whole(
-        "workers", "Number of local processes; by default one per core.", 1, 10_000, None
-    ),
+    options.WORKERS,
     options.number("minutes", "Stop after this time and write what is complete.", None, above=0.0),
 )
 def atlas(args: Any) -> render.Shown:
@@ -82,18 +71,16 @@ def atlas(args: Any) -> render.Shown:
 
     Incomplete parts are left out of the file. Example: attnrisk atlas --out atlas.json --store answers.sqlite
     """
-    from .._check import refuse
     from ..studies import atlas as atlases
     from ..studies.execute import Workers
     from ..studies.store import Store, default_place
 
     begun = time.perf_counter()
-    if args.scheduler is not None and args.workers is not None:
-        raise refuse("workers", args.workers, "left out where a scheduler is given: it has its own")
-    workers = None if args.scheduler else args.workers or os.cpu_count()
+    scheduler, workers = args.workers.values()
+    workers = None if scheduler else workers or os.cpu_count()
     seconds = None if args.minutes is None else 60.0 * args.minutes
     progress = args.progress if sys.stderr.isatty() else _lines(begun)
-    backend = Workers(args.scheduler, workers, atlases.BATCHES, turns=False, seconds=seconds)
+    backend = Workers(scheduler, workers, atlases.BATCHES, turns=False, seconds=seconds)
     with immediate(RESUMED), Store(args.store or default_place()) as store, backend:
         answers, failures = atlases.collect(atlases.FULL, backend, store, progress)
         made = atlases.make(answers)

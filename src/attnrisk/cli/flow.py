@@ -34,7 +34,7 @@ class Moment(NamedTuple):
     ASK,
     "gradient flow",
     options.task(nu="2", length="10", features=True),
-    options.one_with_heads(),
+    options.ONE_WITH_HEADS,
     options.whole("runs", "Number of initialisations; for several, one line each.", 1, 10_000, "1"),
     options.choice(
         "start",

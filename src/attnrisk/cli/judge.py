@@ -157,24 +157,17 @@ def judge(args: Any) -> render.Shown:
         with redirect_stdout(out):
             args.print_now(*sheets.as_rich(sheets.exact_parts(exact)))
 
-    try:
-        with user_code():
-            student = load_function(name, word)
-            student = judging.normalised(student) if args.kernel else student
-            verdict = judging.judge(
-                student,
-                word,
-                args.progress,
-                args.limit,
-                show=show if args.format == "text" else None,
-                quick=args.quick,
-            )
-    except ValueError as error:
-        _, raised, trace = str(error).partition("error calling callback: ")
-        if not raised:
-            raise
-        said = trace.strip().splitlines()[-1]  # what a NumPy or PyTorch function raised
-        raise refuse(name, f"{word!r} (it raised {said})", "a function of any scores") from None
+    with user_code(name, word):
+        student = load_function(name, word)
+        student = judging.normalised(student) if args.kernel else student
+        verdict = judging.judge(
+            student,
+            word,
+            args.progress,
+            args.limit,
+            show=show if args.format == "text" else None,
+            quick=args.quick,
+        )
     files = []
     if args.out is not None:
         from ..studies.judge.picture import draw
@@ -197,8 +190,9 @@ _NUMPY_WARNINGS = "overflow|underflow|invalid value|divide by zero|All-NaN|Casti
 
 
 @contextmanager
-def user_code() -> Iterator[None]:
-    """For calls of a user's function: its output goes to standard error, and its warnings are ignored.
+def user_code(argument: str, word: str) -> Iterator[None]:
+    """For calls of a user's function: its output goes to standard error, its warnings are ignored, and what it raises
+    when it is called from compiled code is a refusal of this argument.
 
     Warnings of this package are shown, such as that of a large error, except NumPy's floating-point warnings.
     """
@@ -206,7 +200,14 @@ def user_code() -> Iterator[None]:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("default", category=RuntimeWarning, module=r"attnrisk\.")
         warnings.filterwarnings("ignore", _NUMPY_WARNINGS, RuntimeWarning)
-        yield
+        try:
+            yield
+        except ValueError as error:
+            _, raised, trace = str(error).partition("error calling callback: ")
+            if not raised:
+                raise
+            given = f"{word!r} (it raised {trace.strip().splitlines()[-1]})"
+            raise refuse(argument, given, "a function of any scores") from None
 
 
 def load_function(argument: str, word: str) -> Any:

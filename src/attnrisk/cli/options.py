@@ -5,7 +5,7 @@ Numbers stay strings until the library reads them, so an invalid one gives the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -32,6 +32,10 @@ class Options(NamedTuple):
     parameters: tuple[Parameter, ...]
     read: Callable[..., Any]
     is_named: bool = True  # and not a bare word
+
+    def value(self, words: Mapping[str, Any]) -> Any:
+        """What the words of its parameters stand for."""
+        return self.read(**{each.name: words[each.name] for each in self.parameters})
 
 
 def flag_of(name: str) -> str:
@@ -117,13 +121,18 @@ def choice(name: str, help: str, words: Sequence[str], default: str | None) -> O
     return option(name, help, default, "|".join(words), lambda word: one_of(name, word, words))
 
 
-def _group(name: str, members: Sequence[Options], read: Callable[..., Any]) -> Options:
-    """Several options that define one object."""
-    return Options(name, tuple(one.parameters[0] for one in members), read)
+def _group(name: str, members: Sequence[Options], join: Callable[..., Any]) -> Options:
+    """Several options that define one object, a function of their values."""
+
+    def read(**words: Any) -> Any:
+        return join(**{each.name: each.value(words) for each in members})
+
+    return Options(name, tuple(each.parameters[0] for each in members), read)
 
 
 def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool = False) -> Options:
     """The options of the task; with `features`, `--task features` is allowed."""
+    kinds = ("spiked", "max", "features") if features else ("spiked", "max")
     which = "spiked: the relevant token is shifted along k*. max: it has the largest component along k*."
     lengths = "Number of tokens: 10 (fixed), 1-3 (uniform) or 1:0.25,8:0.75 (probabilities)."
     deviation = (
@@ -132,64 +141,36 @@ def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool =
     )
     if features:
         which += " features: it has a random shift along several directions."
+    laws = "like flipped:9, one-of:9,6,4 or gaussian:9,5,2"
     law = (
         "Distribution of the shift, for --task features: flipped:9, one-of:9,6,4 or gaussian:9,5,2."
     )
     members = [
-        option("task", which, "spiked", "spiked|max|features" if features else "spiked|max"),
+        choice("task", which, kinds, "spiked"),
         *([option("features", law, metavar="LAW")] if features else []),
         option("nu", "Signal strength ν ≥ 0; inf is allowed for max.", nu),
         option("length", lengths, length, "LAW"),
         option("noise", "Standard deviation of the label noise, Δ ≥ 0.", "0"),
         *([option("spread", deviation)] if spread else []),
     ]
+    usual = {"nu": nu, "spread": None, "features": None}
 
-    def read(task: str, **words: Any) -> AbstractTask:
-        if not features:
-            return _read_task(task, **words)
-        one_of("task", task, ("spiked", "max", "features"))
-        shift = words.pop("features")
-        if task != "features":
-            if shift is not None:
-                raise refuse("features", repr(shift), f"left out where the task is {task}")
-            return _read_task(task, **words)
-        for name, usual in (("nu", nu), ("spread", None)):
-            if words.get(name) != usual:
-                raise refuse(name, words[name], "left out where the task is features")
-        return _read_features(shift, words["length"], words["noise"])
+    def read(task: str, length: str, noise: str, **words: str | None) -> AbstractTask:
+        from ..tasks import TASKS, FeatureSLR, parse_features, parse_lengths
+
+        takes = {"spiked": ("nu", "spread"), "max": ("nu",), "features": ("features",)}[task]
+        for name, given in words.items():
+            if name not in takes and given != usual[name]:
+                raise refuse(name, given, f"left out where the task is {task}")
+        if task == "features":
+            shift = words["features"]
+            if shift is None:
+                raise refuse("features", "(nothing)", f"{laws} where the task is features")
+            return FeatureSLR(parse_features(shift), parse_lengths(length), noise)
+        own = {name: words[name] for name in takes if words.get(name) is not None}
+        return TASKS[task](length=parse_lengths(length), noise=noise, **own)
 
     return _group("task", members, read)
-
-
-def _read_features(shift: str | None, length: str, noise: str) -> AbstractTask:
-    from ..tasks import FeatureSLR, parse_features, parse_lengths
-
-    if shift is None:
-        allowed = "like flipped:9, one-of:9,6,4 or gaussian:9,5,2 where the task is features"
-        raise refuse("features", "(nothing)", allowed)
-    return FeatureSLR(parse_features(shift), parse_lengths(length), noise)
-
-
-def _read_task(
-    task: str, nu: str, length: str, noise: str, spread: str | None = None
-) -> AbstractTask:
-    from dataclasses import fields
-
-    from ..tasks import TASKS, parse_lengths
-
-    kind: Any = TASKS[one_of("task", task, TASKS)]
-    given = {"nu": nu, "length": parse_lengths(length), "noise": noise}
-    if spread is not None:
-        if "spread" not in {field.name for field in fields(kind)}:
-            raise refuse("spread", spread, f"left out where the task is {task}")
-        given["spread"] = spread
-    return kind(**given)
-
-
-def _read_attention(attention: str, bias: str) -> AbstractAttention:
-    from ..attention import get_attention
-
-    return get_attention(attention, bias)
 
 
 _BIAS = option(
@@ -199,58 +180,33 @@ _BIAS = option(
     "default",
     "free|NUMBER",
 )
-
-
-def attentions(
-    suited: Callable[[AbstractAttention], bool] = lambda attention: True,
-) -> Options:
-    """Several distinct attentions in the order given; `all` means all suitable ones."""
-    meaning = "Names listed by `attnrisk attentions` (repeat the option, or a,b), or all."
-
-    def read(attention: list[str], bias: str) -> list[AbstractAttention]:
-        from ..attention import CATALOGUE
-
-        names = [name.strip() for word in attention for name in word.split(",")]
-        every = {name: _read_attention(name, bias) for name in CATALOGUE if "all" in names}
-        every = {name: each for name, each in every.items() if suited(each)}
-        listed = [one for name in names for one in (every if name == "all" else [name])]
-        return [_read_attention(name, bias) for name in dict.fromkeys(listed)]
-
-    one = option("attention", meaning, ["softmax"], "NAME", kind=list[str])
-    return _group("attentions", [one, _BIAS], read)
+_HEADS = whole("heads", "Number of heads of each attention.", 1, 100, "1")
 
 
 def heads(suited: Callable[[AbstractAttention], bool] = lambda attention: True) -> Options:
-    """Several attentions, each with a number of heads; `all` means all suitable ones."""
-    listed = attentions(suited)
-    count = whole("heads", "Number of heads of each attention.", 1, 100, "1")
+    """Several distinct attentions, each with a number of heads; `all` means all suitable ones."""
+    meaning = "Names listed by `attnrisk attentions` (repeat the option, or a,b), or all."
 
-    def read(attention: list[str], bias: str, heads: str) -> list[AbstractAttention]:
-        from ..attention import BayesSoftmax, get_heads
+    def read(attention: list[str], bias: str, heads: int) -> list[AbstractAttention]:
+        from ..attention import CATALOGUE, get_attention
 
-        number = count.read(heads=heads)
         names = [name.strip() for word in attention for name in word.split(",")]
-        plain = [name for name in dict.fromkeys(names) if name != BayesSoftmax.name]
-        found = listed.read(attention=plain, bias=bias) if plain else []
-        if number > 1:
-            found = [get_heads(each.name, number, bias) for each in found]
-        joint = BayesSoftmax.name in names
-        return [*found, *([get_heads(BayesSoftmax.name, number, bias)] if joint else [])]
+        known = CATALOGUE if "all" in names else ()
+        every = [name for name in known if suited(get_attention(name, bias))]
+        listed = [one for name in names for one in (every if name == "all" else [name])]
+        return [named_attention(name, bias, heads) for name in dict.fromkeys(listed)]
 
-    return Options("attentions", (*listed.parameters, *count.parameters), read)
+    several = option("attention", meaning, ["softmax"], "NAME", read=list, kind=list[str])
+    return _group("attentions", [several, _BIAS, _HEADS], read)
 
 
-def one_with_heads() -> Options:
-    """One attention with a number of heads."""
-    every = heads()
+def named_attention(attention: str, bias: str, heads: int) -> AbstractAttention:
+    """Heads of an attention of the catalogue, or Bayes-softmax."""
+    from ..attention import BayesSoftmax, get_attention, get_heads
 
-    def read(attention: str, bias: str, heads: str) -> AbstractAttention:
-        found = every.read(attention=[attention], bias=bias, heads=heads)
-        if len(found) != 1:
-            raise refuse("attention", repr(attention), "a single one here")
-        return found[0]
-
-    return Options("attention", (*_NAME.parameters, *every.parameters[1:]), read)
+    if heads == 1 and attention != BayesSoftmax.name:
+        return get_attention(attention, bias)
+    return get_heads(attention, heads, bias)
 
 
 def overlaps(use: str) -> Options:
@@ -266,30 +222,17 @@ def overlaps(use: str) -> Options:
         for kind in pairs
         for pair in pairs[kind]
     ]
-    return _group("overlaps", members, _read_overlaps)
 
+    def read(**words: str | None) -> Overlaps | None:
+        from ..population import Overlaps
 
-def _read_overlaps(**words: str | None) -> Overlaps | None:
-    from ..population import Overlaps
+        numbers = {name: real(name, word) for name, word in words.items() if word is not None}
+        try:
+            return Overlaps(**numbers) if numbers else None
+        except Refusal as error:
+            raise Refusal(f"{', '.join(map(flag_of, numbers))}: {error}") from None
 
-    numbers = {name: real(name, word) for name, word in words.items() if word is not None}
-    try:
-        return Overlaps(**numbers) if numbers else None
-    except Refusal as error:
-        raise Refusal(f"{', '.join(map(flag_of, numbers))}: {error}") from None
-
-
-def _read_alpha(alpha: Any) -> float:
-    from ..learning.scope import check_alpha
-
-    return check_alpha(alpha)
-
-
-def _read_size(alpha: str, dim: str) -> tuple[int, int]:
-    from ..simulation.data import sequence_count
-
-    columns = DIM.read(dim=dim)
-    return sequence_count(alpha, columns), columns
+    return _group("overlaps", members, read)
 
 
 def ridge(default: str | None) -> Options:
@@ -301,11 +244,7 @@ def ridge(default: str | None) -> Options:
     ]
     on_bias = "Ridge penalty on a free bias, r_b ≥ 0, in D r_b b²/2."
     every = [*both, number("ridge_b", on_bias, "0", minimum=0.0)]
-    return _group(
-        "ridge",
-        every,
-        lambda **words: tuple(each.read(**{each.name: words[each.name]}) for each in every),
-    )
+    return _group("ridge", every, lambda **ridges: tuple(ridges.values()))
 
 
 def seed(what: str) -> Options:
@@ -319,16 +258,37 @@ def out(help: str, default: str | None, folder: bool = False) -> Options:
     return option("out", help, default, "FOLDER" if folder else "FILE", read)
 
 
-_NAME = option("attention", "A name listed by `attnrisk attentions`.", "softmax", "NAME")
-ATTENTION = _group("attention", [_NAME, _BIAS], _read_attention)
-ALPHA = option(
-    "alpha",
-    "Number of training sequences per dimension, α = N/D > 0.",
-    REQUIRED,
-    read=_read_alpha,
+def _read_alpha(alpha: Any) -> float:
+    from ..learning.scope import check_alpha
+
+    return check_alpha(alpha)
+
+
+def _read_size(alpha: str, dim: int) -> tuple[int, int]:
+    from ..simulation.data import sequence_count
+
+    return sequence_count(alpha, dim), dim
+
+
+def _read_workers(scheduler: str | None, workers: int | None) -> dict[str, Any]:
+    if scheduler is not None and workers is not None:
+        raise refuse("workers", workers, "left out where a scheduler is given: it has its own")
+    return {"scheduler": scheduler, "workers": workers}
+
+
+ONE_WITH_HEADS = _group(
+    "attention",
+    [
+        option("attention", "A name listed by `attnrisk attentions`.", "softmax", "NAME"),
+        *(_BIAS, _HEADS),
+    ],
+    named_attention,
 )
-DIM = whole("dim", "Dimension D of a token, ≥ 2.", 2, LARGEST)
-SIZE = _group("size", [ALPHA, DIM], _read_size)
+_ALPHA = option("alpha", "Number of training sequences per dimension, α = N/D > 0.", REQUIRED)
+ALPHA = _group("alpha", [_ALPHA], _read_alpha)
+SIZE = _group(
+    "size", [_ALPHA, whole("dim", "Dimension D of a token, ≥ 2.", 2, LARGEST)], _read_size
+)
 PRECISION = choice(
     "precision", "Floating-point type of the tokens.", ("float32", "float64"), "float64"
 )
@@ -344,5 +304,13 @@ SCHEDULER = option(
     "scheduler",
     "Address of a running Dask scheduler whose workers compute, such as tcp://host:8786.",
     metavar="ADDRESS",
+)
+WORKERS = _group(
+    "workers",
+    [
+        SCHEDULER,
+        whole("workers", "Number of local processes; by default one per core.", 1, 10_000, None),
+    ],
+    _read_workers,
 )
 JSON = flag("json", "Print one JSON object instead of a table.")

@@ -99,10 +99,7 @@ def report(args: Any) -> render.Shown:
         "export", "Write the results to a file, and compute nothing.", ("csv", "nc"), None
     ),
     options.out("File for --export; by default named after the study.", None),
-    options.SCHEDULER,
-    options.whole(
-        "workers", "Number of local processes; by default one per core.", 1, 10_000, None
-    ),
+    options.WORKERS,
     options.flag("retry", "Compute failed points again."),
 )
 def sweep(args: Any) -> render.Shown:
@@ -120,8 +117,6 @@ def sweep(args: Any) -> render.Shown:
             raise refuse("retry", "given", f"left out with --{name}, which computes nothing")
     if args.status and export:
         raise refuse("status", "given", "left out with --export")
-    if args.scheduler is not None and args.workers is not None:
-        raise refuse("workers", args.workers, "left out where a scheduler is given: it has its own")
     if not file.is_file():
         raise refuse("file", repr(str(file)), "a file that is there")
     written = args.out or (export and writable_file(f"{file.stem}.{export}"))
@@ -135,11 +130,10 @@ def sweep(args: Any) -> render.Shown:
         elif not args.status:
             if args.retry:
                 studies.retry(study, answers)
-            how = {"scheduler": args.scheduler, "workers": args.workers}
             try:
                 with deferred(RESUMED) as check:
                     progress = _with_rate(args.progress, check)
-                    studies.sweep(study, answers, **how, progress=progress)
+                    studies.sweep(study, answers, **args.workers, progress=progress)
             except KeyboardInterrupt:
                 stopped = True
         now, numerics = studies.status(study, answers), study.numerics

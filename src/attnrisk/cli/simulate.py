@@ -23,7 +23,7 @@ _RIVAL = ("start", "result", "objective", "train_error", "overlaps")
     "drawing the data",
     options.SIZE,
     options.task(features=True),
-    options.one_with_heads(),
+    options.ONE_WITH_HEADS,
     options.ridge("1"),
     options.seed("the dataset"),
     options.whole(

@@ -13,6 +13,7 @@ from .._files import writable_folder
 from . import options, render
 from .command import LEARN, command
 from .interrupts import RESUMED, deferred
+from .judge import load_function, user_code
 
 if TYPE_CHECKING:
     from ..trained import Trained
@@ -23,26 +24,21 @@ _PRECISIONS = ("float32", "bfloat16")
 _OWN = "by default that of the task"
 
 
-def _read_attention(word: str) -> Any:
-    """The attention or recurrence of this name, or the function `module:function` as an attention."""
+def _load_attention(word: str) -> Any:
+    """The function `module:function` as an attention; a name as it is."""
     from ..attention import AbstractAttention, General
     from ..studies.judge.checks import check_masked
     from ..studies.judge.family import recognise
-    from .judge import load_function
 
     if ":" not in word:
         return word
-    try:
-        with redirect_stdout(sys.stderr):  # what a user's module prints is no part of the answer
-            found = load_function("attention", word)
-            if isinstance(found, AbstractAttention):
-                return found
-            if callable(found) and General(found).takes_mask:
-                check_masked(found, word)
-                return General(found)
-            return recognise(found, word)
-    except SystemExit:
-        raise refuse("attention", repr(word), "a function that does not end the program") from None
+    found = load_function("attention", word)
+    if isinstance(found, AbstractAttention):
+        return found
+    if callable(found) and General(found).takes_mask:
+        check_masked(found, word)
+        return General(found)
+    return recognise(found, word)
 
 
 def _read_text(given: str) -> str:
@@ -114,7 +110,8 @@ def train(args: Any) -> render.Shown:
     sizes = {name: getattr(args, name) for name in ("length", "pairs", "vocabulary", "text")}
     task = get_task(one_of("task", args.task, _TASKS), **sizes)
     shape = {name: getattr(args, name) for name in ("width", "layers", "heads", "steps", "batch")}
-    attention = _read_attention(args.attention)
+    with user_code("attention", args.attention):
+        attention = _load_attention(args.attention)
     setting = Setting(task, attention, **shape, precision=args.precision)
     said = "Interrupted" if args.checkpoint is None else RESUMED
     with deferred(said) as check:
