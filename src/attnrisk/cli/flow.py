@@ -1,33 +1,33 @@
-"""`flow`: gradient flow of one head; of several, and online SGD, in `head_flow`."""
+"""`attnrisk flow`: gradient flow and online SGD."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import options, render
 from .command import ASK, command
-from .head_flow import head_flow
 
 if TYPE_CHECKING:
     from .._results import Estimate, Result
-    from ..flow import Flow
     from ..population import Overlaps
 
 _DIGITS = 8  # of a risk in a table, which fits a terminal of 80 columns
+_DRAWN_DIGITS = 5  # of a risk over random points
 _FIRST = 1e-2  # time of the first record after the start of a flow: the risk hardly changes before
 _PER_DECADE = 3
-_TEACHER, _RESIDUAL = ("m_kk", "m_kv", "m_vk", "m_vv"), ("R_kk", "R_kv", "R_vv")
+_OPTIONAL = ("R_kk", "R_kv", "R_vv", "gradient")  # columns left out of a narrow terminal
 
 
 class Moment(NamedTuple):
-    """A point of a path."""
+    """A point of a path, or a path, whose arrays have an axis of times."""
 
-    time: float
+    time: Any
     risk: Estimate
     overlaps: Overlaps
-    bias: float | None
-    gradient_norm: float
+    biases: Any  # of each key
+    gradient_norm: Any  # `None` for online SGD
 
 
 @command(
@@ -70,48 +70,59 @@ def flow(args: Any) -> render.Shown:
 
     Example: attnrisk flow --nu 2 --attention softmax --start mismatched --runs 5
     """
-    from ..flow import gradient_flow
+    from ..flow import feature_times
 
     task, attention, starts = args.task, args.attention, _starts(args)
-    several = attention.keys > 1 or task.name == "features"
-    usual = 50.0 if args.step else 200.0 if several else 1e5
+    has_matrices = attention.keys > 1 or task.name == "features" or bool(args.step)
+    usual = 50.0 if args.step else 200.0 if has_matrices else 1e5
     times = times_to(args.time or usual)
-    if several or args.step:
-        return head_flow(args, starts, times)
-    paths = gradient_flow(task, attention, starts, times)
-    found = _runs(paths, attention.free_bias)
-    rows = []
-    for result, moments in found:
-        path = [render.picked(moment, *Moment._fields) for moment in moments]
-        told = {"result": str(result), "converged": result.converged}
-        rows.append({**told, **path[-1], "path": path})
-    fields = render.one_or_many("runs", rows)
-    fields |= {"attention": attention.name, "task": render.task_fields(task)}
-    title = f"{attention.name} on the {render.task_words(task)}"
-    columns = ["time", "risk", *_TEACHER, *_RESIDUAL]
-    if len(found) > 1:
-        cells = [[*_cells(path[-1]), render.short_result(result)] for result, path in found]
-        notes = render.result_notes([result for result, _ in found])
-        title = f"End points of gradient flow, {title}"
-        return render.Shown(
-            fields, [render.table(title, [*columns, "result"], cells, notes, optional=_RESIDUAL)]
-        )
-    ((result, moments),) = found
-    cells = [[*_cells(moment), f"{moment.gradient_norm:.1g}"] for moment in moments]
-    head, columns = f"Gradient flow, {title}", [*columns, "gradient"]
+    runs = _online(args, starts, times) if args.step else _flows(args, starts, times)
+    results, rows, paths = [result for result, _ in runs], [], []
+    for result, whole in runs:
+        path = [_at(whole, column) for column in range(len(whole.time))]
+        told = [_fields(moment, attention, has_matrices) for moment in path]
+        row = {"result": str(result), "converged": result.converged, **told[-1], "path": told}
+        if has_matrices:
+            row["feature_times"] = feature_times(whole.time, whole.overlaps)
+        rows.append(row)
+        paths.append(path)
+    fields = render.one_or_many("runs", rows) | {"attention": attention.head_name}
+    if has_matrices:
+        fields |= {"heads": attention.keys, **render.picked(attention, "head_weights")}
+        fields |= {"step": args.step, "batch": args.batch if args.step else None}
+    fields["task"] = render.task_fields(task)
+    columns = _columns(attention.keys, has_matrices)
+    notes = ["keys: their overlaps with each feature"] * has_matrices
+
+    def cells(moment: Moment) -> list[str]:
+        return [shown(moment) for shown in columns.values()]
+
+    how = "Online SGD" if args.step else "Gradient flow"
+    title = f"{render.heads_words(attention)} on the {render.task_words(task)}"
+    if len(runs) > 1:
+        ends = [
+            [*cells(path[-1]), render.short_result(result)]
+            for path, result in zip(paths, results, strict=True)
+        ]
+        notes += render.result_notes(results)
+        head = f"{how}, end points, {title}"
+        table = render.table(head, [*columns, "result"], ends, notes, optional=_OPTIONAL)
+        return render.Shown(fields, [table])
+    (path,), (row,) = paths, rows
+    when = ["not found" if at is None else f"{at:.3g}" for at in row.get("feature_times", ())]
     end = {
-        "result": render.result_words(result),
-        "time": f"{moments[-1].time:.6g}",
-        "risk": render.with_error(moments[-1].risk),
-        "gradient": f"{moments[-1].gradient_norm:.1g}",
-        "overlaps": render.overlap_words(moments[-1].overlaps),
-        "bias": render.optional(moments[-1].bias, ".8g"),
+        "result": render.result_words(results[0]),
+        "time": f"{row['time']:.6g}",
+        "risk": render.with_error(path[-1].risk),
+        "gradient": render.optional(row.get("gradient_norm"), ".1g"),
+        "overlaps": render.overlap_words(path[-1].overlaps),
+        "bias": render.optional(row.get("bias"), ".8g"),
+        "biases": ", ".join(f"{each:.4g}" for each in row.get("biases", ())) or None,
+        "features found at": ", ".join(when) or None,
     }
-    parts = [
-        render.table(head, columns, cells, optional=_RESIDUAL),
-        render.facts(f"End point, {title}", end),
-    ]
-    return render.Shown(fields, parts)
+    listed = [cells(moment) for moment in path]
+    table = render.table(f"{how}, {title}", list(columns), listed, notes, optional=_OPTIONAL)
+    return render.Shown(fields, [table, render.facts(f"End point, {title}", end)])
 
 
 def times_to(end: float) -> list[float]:
@@ -147,31 +158,83 @@ def _starts(args: Any) -> Overlaps:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[None], args.overlaps)
 
 
-def _runs(flow: Flow, biased: bool) -> list[tuple[Result, list[Moment]]]:
-    """For each run the reason why it stopped, and its path."""
+def _flows(args: Any, starts: Overlaps, times: Sequence[float]) -> list[tuple[Result, Moment]]:
+    """Gradient flow of each run, up to the time at which it stopped."""
     import jax
+    import numpy as np
 
     from .._results import Result
+    from ..flow import gradient_flow
 
-    def moment(run: int, column: int, time: float) -> Moment:
-        here = run, column
-        risk, overlaps = jax.tree.map(lambda leaf: leaf[here], (flow.risk, flow.overlaps))
-        bias = float(flow.bias[here]) if biased else None
-        return Moment(time, risk, overlaps, bias, float(flow.gradient_norm[here]))
+    paths = []
+    # One head takes little memory, so that all runs are one batch.
+    size = args.runs if args.attention.keys == args.task.features == 1 else 1
+    for first in range(0, args.runs, size):
+        args.progress("run", first, args.runs)
+        batch = jax.tree.map(lambda leaf: leaf[first : first + size], starts)  # noqa: B023
+        flow = gradient_flow(args.task, args.attention, batch, times)
+        for run, result in enumerate(flow.result):
+            before = np.flatnonzero(flow.times < flow.end_time[run])
+            whole = Moment(flow.times, flow.risk, flow.overlaps, flow.bias, flow.gradient_norm)
+            path = jax.tree.map(lambda leaf: leaf[run, [*before, -1]], whole._replace(time=None))  # noqa: B023
+            ends = np.append(flow.times[before], flow.end_time[run])
+            paths.append((Result(str(result)), path._replace(time=ends)))
+    return paths
 
-    runs = []
-    for run, result in enumerate(flow.result):
-        end = float(flow.end_time[run])
-        before = [(column, float(time)) for column, time in enumerate(flow.times) if time < end]
-        path = [moment(run, column, time) for column, time in (*before, (-1, end))]
-        runs.append((Result(str(result)), path))
-    return runs
+
+def _online(args: Any, starts: Overlaps, times: Sequence[float]) -> list[tuple[Result, Moment]]:
+    """Online SGD from each start; biases and head weights are not trained."""
+    import jax
+    import numpy as np
+
+    from ..flow import online_sgd
+
+    paths = []
+    for run in range(args.runs):
+        args.progress("run", run, args.runs)
+        start = jax.tree.map(lambda leaf: leaf[run], starts)  # noqa: B023 -- used in this turn
+        how = {"step": args.step, "batch": args.batch, "times": times, "seed": args.seed}
+        found = online_sgd(args.task, args.attention, start, **how)
+        biases = np.tile(np.ravel(args.attention.bias), (len(found.times), 1))
+        paths.append((found.result, Moment(found.times, found.risk, found.overlaps, biases, None)))
+    return paths
 
 
-def _cells(moment: Moment) -> list[str]:
-    """Time, risk, the overlaps with the teacher and the residuals."""
-    (r_kk, _), (r_kv, r_vv) = moment.overlaps.residual
-    teacher = (getattr(moment.overlaps, name) for name in _TEACHER)
-    time = f"{float(f'{moment.time:.3g}'):g}"  # 1250, where three digits alone would be 1.25e+03
-    numbers = (f"{float(number):z.3f}" for number in (*teacher, r_kk, r_kv, r_vv))
-    return [time, render.with_error(moment.risk, _DIGITS), *numbers]
+def _at(path: Moment, column: int) -> Moment:
+    import jax
+
+    return jax.tree.map(lambda leaf: leaf[column], path)
+
+
+def _fields(moment: Moment, attention: Any, has_matrices: bool) -> dict[str, Any]:
+    """JSON fields of one time."""
+    if has_matrices:
+        overlaps = {"M": moment.overlaps.M.tolist(), "Q": moment.overlaps.Q.tolist()}
+        biases = moment.biases.ravel().tolist()
+        return render.picked(moment, "time", "risk") | {"overlaps": overlaps, "biases": biases}
+    bias = float(moment.biases) if attention.free_bias else None
+    return render.picked(moment, "time", "risk", "overlaps", "gradient_norm") | {"bias": bias}
+
+
+def _columns(keys: int, has_matrices: bool) -> dict[str, Callable[[Moment], str]]:
+    """The columns of a table of moments, and what each shows."""
+
+    def key(number: int) -> Callable[[Moment], str]:
+        return lambda it: ", ".join(f"{each:z.3f}" for each in it.overlaps.M[number, :-1])
+
+    def entry(name: str, row: int, column: int) -> Callable[[Moment], str]:
+        return lambda it: f"{getattr(it.overlaps, name)[row, column]:z.3f}"
+
+    digits = _DRAWN_DIGITS if has_matrices else _DIGITS
+    columns: dict[str, Callable[[Moment], str]] = {
+        "time": lambda it: f"{float(f'{it.time:.3g}'):g}",  # 1250, where three digits are 1.25e+03
+        "risk": lambda it: render.with_error(it.risk, digits),
+    }
+    if has_matrices:
+        columns |= {f"key {number + 1}": key(number) for number in range(keys)}
+        return columns | {"m_vv": entry("M", -1, -1)}
+    for at, student in enumerate("kv"):
+        columns |= {f"m_{student}{teacher}": entry("M", at, to) for to, teacher in enumerate("kv")}
+    for name, row, column in (("R_kk", 0, 0), ("R_kv", 1, 0), ("R_vv", 1, 1)):
+        columns[name] = entry("residual", row, column)
+    return columns | {"gradient": lambda it: f"{it.gradient_norm:.1g}"}
