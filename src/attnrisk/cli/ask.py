@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,10 @@ from .command import ASK, command
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from .._results import Estimate, Result
+    from .._results import Estimate
     from ..attention import AbstractAttention
     from ..population import HeadsMinimum, Minimum
+    from ..tasks import AbstractTask
 
 _DIGITS = 8  # of a risk in a table, which fits a terminal of 80 columns
 
@@ -50,13 +50,14 @@ def population(args: Any) -> render.Shown:
     Example: attnrisk population --task spiked --nu 5 --length 10 --attention softmax,linear
     """
     from .._check import refuse
-    from ..population import Minimum, bayes_risk, population_minimum, population_risk
+    from ..population import HeadsMinimum, Minimum, bayes_risk, population_minimum, population_risk
 
     task, given, found = args.task, args.overlaps, []
     if given is not None and (task.features > 1 or any(a.keys > 1 for a in args.attentions)):
         raise refuse("overlaps", "(given)", "left out with several heads or features")
-    if given is not None:
-        _check_bias(args.attentions)
+    # The bias of erf and sigmoid, free by default, is then 0.
+    if given is not None and any(a.free_bias > type(a)().free_bias for a in args.attentions):
+        raise refuse("bias", "free", "a number where overlaps are given")
     with ThreadPoolExecutor(1) as other:
         meanwhile = other.submit(bayes_risk, task)
         for done, attention in enumerate(args.attentions):
@@ -66,38 +67,26 @@ def population(args: Any) -> render.Shown:
             else:
                 found.append(Minimum(population_risk(task, attention, given), given, attention))
     bayes = meanwhile.result()
-
-    def has_matrices(least: Minimum | HeadsMinimum) -> bool:
-        return given is None and (task.has_random_shift or least.attention.family == "heads")
-
     found.sort(key=lambda each: float(each.risk))
+    has_matrices = [isinstance(each, HeadsMinimum) for each in found]
     rows = [
         {
             "attention": each.attention.head_name,
-            **(heads_fields(each) if has_matrices(each) else _one_head_fields(each)),
+            **(heads_fields(each) if several else _one_head_fields(each)),
             "converged": each.converged,
             "bayes_risk": float(bayes),
             "gap": float(each.risk) - float(bayes),
         }
-        for each in found
+        for each, several in zip(found, has_matrices, strict=True)
     ]
     fields = render.one_or_many("rows", rows) | {
         "bayes_risk": float(bayes),
         "bayes_error": float(bayes.error),
         "task": render.task_fields(task),
     }
-    show: Any = _risk_panel if len(found) == 1 else _risk_table
-    if any(map(has_matrices, found)):
-        show = _heads_panel if len(found) == 1 else _heads_table
-    return render.Shown(fields, [show(render.task_words(task), found, bayes, given is not None)])
-
-
-def _check_bias(attentions: Sequence[AbstractAttention]) -> None:
-    """Refuse a free bias if overlaps are given; the bias of erf and sigmoid is then 0."""
-    from .._check import refuse
-
-    if any(each.free_bias and not type(each)().free_bias for each in attentions):
-        raise refuse("bias", "free", "a number where overlaps are given")
+    what = "lowest risk" if given is None else "risk at these overlaps"
+    show = _panel if len(found) == 1 else _table
+    return render.Shown(fields, [show(what, task, found, bayes, any(has_matrices))])
 
 
 def _one_head_fields(least: Minimum) -> dict[str, Any]:
@@ -109,62 +98,13 @@ def heads_fields(least: HeadsMinimum) -> dict[str, Any]:
     """JSON fields of several heads or features, with overlaps as matrices."""
     names = "head_weights", "biases"
     picked = render.picked(least, "risk", "attained", "result", *names, risk_error="error")
-    overlaps = {"M": least.overlaps.M.tolist(), "Q": least.overlaps.Q.tolist()}
     minima = [
         render.picked(each, "risk", "kind", "result", *names, risk_error="error")
         | {"keys": each.overlaps.M[:-1, :-1].tolist()}
         for each in least.minima
     ]
-    return {**picked, "heads": least.attention.keys, "overlaps": overlaps, "minima": minima}
-
-
-def _key_words(keys: Any) -> str:
-    """The components of each key along the features."""
-    return "; ".join(", ".join(f"{number:z.4f}" for number in key) for key in keys)
-
-
-def _listed(numbers: list[float] | None) -> str | None:
-    return None if numbers is None else ", ".join(f"{each:.6g}" for each in numbers)
-
-
-def _heads_panel(task: str, found: list[HeadsMinimum], bayes: Estimate, at_overlaps: bool) -> Any:
-    (least,) = found
-    lines = [
-        f"{render.with_error(each.risk, _DIGITS)} ({each.kind}) at {_key_words(each.overlaps.M[:-1, :-1])}"
-        for each in least.minima
-    ]
-    rows = {
-        "lowest risk": render.with_error(least.risk),
-        "attained": "yes" if least.attained else f"no ({least.result})",
-        "result": render.result_words(least.result),
-        "Bayes risk": render.with_error(bayes),
-        "gap to Bayes": render.with_error(_gap(least.risk, bayes)),
-        "keys along the features": _key_words(least.overlaps.M[:-1, :-1]),
-        "m_vv": f"{float(least.overlaps.M[-1, -1]):.8g}",
-        "biases": _listed(least.biases),
-        "head weights": _listed(least.head_weights),
-        "minima found": "\n".join(lines),
-    }
-    return render.facts(f"{render.heads_words(least.attention)} on the {task}", rows)
-
-
-def _heads_table(
-    task: str, found: list[Minimum | HeadsMinimum], bayes: Estimate, at_overlaps: bool
-) -> Any:
-    rows = [
-        (
-            least.attention.head_name,
-            render.with_error(least.risk, _DIGITS),
-            render.significant(_gap(least.risk, bayes), _DIGITS),
-            _key_words(least.overlaps.M[:-1, :-1]),
-            render.short_result(least.result),
-        )
-        for least in found
-    ]
-    columns = "attention", "risk", "gap to Bayes", "keys along the features", "result"
-    first = ("(Bayes)", render.with_error(bayes, _DIGITS))
-    notes = render.result_notes([least.result for least in found])
-    return render.table(f"Lowest risk, {task}", columns, [first, *rows], notes, head=1)
+    picked |= {"heads": least.attention.keys, "minima": minima}
+    return picked | {"overlaps": render.matrices(least.overlaps)}
 
 
 def _bias(attention: AbstractAttention) -> float | None:
@@ -184,27 +124,58 @@ def _gap(risk: Estimate, bayes: Estimate) -> Estimate:
     return risk.as_kind(kind) - bayes.as_kind(kind)
 
 
-def _risk_panel(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: bool) -> Any:
+def _keys(least: Minimum | HeadsMinimum) -> str:
+    """The components of each key along the features."""
+    keys = least.overlaps.M[:-1, :-1]
+    return "; ".join(", ".join(f"{number:z.4f}" for number in key) for key in keys)
+
+
+def _bias_diverges(least: Minimum) -> bool:
     from .._results import Result
 
+    return least.result in (Result.BECOMES_SOFTMAX, Result.BECOMES_POWER)
+
+
+def _panel(
+    what: str, task: AbstractTask, found: list[Any], bayes: Estimate, has_matrices: bool
+) -> RenderableType:
     (least,) = found
+    searched = what == "lowest risk"
     attained = "yes" if least.attained else f"no ({least.result})"
-    bias = _bias(least.attention)
-    shown = render.optional(bias, ".8g")
-    if bias is not None and least.result in (Result.BECOMES_SOFTMAX, Result.BECOMES_POWER):
-        shown = f"{render.limit(bias)}; the search ended at {shown}"
     rows = {
-        "risk at these overlaps" if at_overlaps else "lowest risk": render.with_error(least.risk),
-        "attained": None if at_overlaps else attained,
+        what: render.with_error(least.risk),
+        "attained": attained if searched else None,
+        "result": None if least.converged else render.result_words(least.result),
         "Bayes risk": render.with_error(bayes),
         "gap to Bayes": render.with_error(_gap(least.risk, bayes)),
-        "overlaps" if least.attained else "last overlaps": render.overlap_words(least.overlaps),
-        "tuned bias" if least.attention.free_bias and not at_overlaps else "bias": shown,
     }
-    return render.facts(f"{least.attention.name} on the {task}", rows)
+    if has_matrices:
+        minima = [
+            f"{render.with_error(each.risk, _DIGITS)} ({each.kind}) at {_keys(each)}"
+            for each in least.minima
+        ]
+        rows |= {
+            "keys along the features": _keys(least),
+            "m_vv": f"{float(least.overlaps.M[-1, -1]):.8g}",
+            "biases": render.listed(least.biases),
+            "head weights": render.listed(least.head_weights),
+            "minima found": "\n".join(minima),
+        }
+    else:
+        bias = _bias(least.attention)
+        shown = render.optional(bias, ".8g")
+        if bias is not None and _bias_diverges(least):
+            shown = f"{render.limit(bias)}; the search ended at {shown}"
+        tuned = "tuned bias" if least.attention.free_bias and searched else "bias"
+        overlaps = render.overlap_words(least.overlaps)
+        rows |= {"overlaps" if least.attained else "last overlaps": overlaps, tuned: shown}
+    title = f"{render.heads_words(least.attention)} on the {render.task_words(task)}"
+    return render.facts(title, rows)
 
 
-def _risk_table(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: bool) -> Any:
+def _table(
+    what: str, task: AbstractTask, found: list[Any], bayes: Estimate, has_matrices: bool
+) -> RenderableType:
     from .._results import Result
 
     marks = {
@@ -214,32 +185,42 @@ def _risk_table(task: str, found: list[Minimum], bayes: Estimate, at_overlaps: b
         Result.BECOMES_POWER: "→ power",
     }
 
-    def shown(least: Minimum, number: float | None, *limits: Result) -> str:
+    def number(least: Minimum, value: float | None, diverges: bool) -> str:
         """The number, or an arrow if it diverges."""
-        if number is None:
+        if value is None:
             return ""
-        if least.result in limits:
-            return render.limit(number)
-        return f"{number:.6g}" + " *" * (least.result == Result.WEIGHTS_VANISH)
+        return render.limit(value) if diverges else f"{value:.6g}{mark(least, '*')}"
+
+    def mark(least: Minimum, *shown: str) -> str:
+        mark = marks.get(least.result)
+        return f" {mark}" if mark in shown else ""
+
+    def last_cells(least: Any) -> tuple[str, str]:
+        if has_matrices:
+            return _keys(least), render.short_result(least.result)
+        diverges = least.result in (Result.K_DIVERGES, Result.BECOMES_POWER)
+        m_kk = number(least, float(least.overlaps.m_kk), diverges)
+        return m_kk, number(least, _bias(least.attention), _bias_diverges(least))
 
     rows = [
         (
-            f"{least.attention.name} {marks[least.result]}"
-            if least.result in (Result.BECOMES_SOFTMAX, Result.BECOMES_POWER)
-            else least.attention.name,
+            least.attention.head_name
+            + mark(least, "→ softmax", "→ power")
+            + " !" * (not (has_matrices or least.converged)),
             render.with_error(least.risk, _DIGITS),
             render.significant(_gap(least.risk, bayes), _DIGITS),
-            shown(least, float(least.overlaps.m_kk), Result.K_DIVERGES, Result.BECOMES_POWER),
-            shown(least, _bias(least.attention), Result.BECOMES_SOFTMAX, Result.BECOMES_POWER),
+            *last_cells(least),
         )
         for least in found
     ]
-    results = {least.result for least in found}
-    notes = [f"{mark}: {why}" for why, mark in marks.items() if why in results]
-    title = "Risk at these overlaps" if at_overlaps else "Lowest risk"
+    results = [least.result for least in found]
+    notes = [f"{mark}: {why}" for why, mark in marks.items() if why in results and not has_matrices]
+    notes += render.result_notes(results)
+    last = ("keys along the features", "result") if has_matrices else ("m_kk", "bias")
     first = ("(Bayes)", render.with_error(bayes, _DIGITS))
-    columns = "attention", "risk", "gap to Bayes", "m_kk", "bias"
-    return render.table(f"{title}, {task}", columns, [first, *rows], notes, head=1)
+    title = f"{what.capitalize()}, {render.task_words(task)}"
+    columns = "attention", "risk", "gap to Bayes", *last
+    return render.table(title, columns, [first, *rows], notes, head=1)
 
 
 @command(ASK, "the catalogue")

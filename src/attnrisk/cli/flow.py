@@ -117,7 +117,7 @@ def flow(args: Any) -> render.Shown:
         "gradient": render.optional(row.get("gradient_norm"), ".1g"),
         "overlaps": render.overlap_words(path[-1].overlaps),
         "bias": render.optional(row.get("bias"), ".8g"),
-        "biases": ", ".join(f"{each:.4g}" for each in row.get("biases", ())) or None,
+        "biases": render.listed(row.get("biases")),
         "features found at": ", ".join(when) or None,
     }
     listed = [cells(moment) for moment in path]
@@ -209,9 +209,11 @@ def _at(path: Moment, column: int) -> Moment:
 def _fields(moment: Moment, attention: Any, has_matrices: bool) -> dict[str, Any]:
     """JSON fields of one time."""
     if has_matrices:
-        overlaps = {"M": moment.overlaps.M.tolist(), "Q": moment.overlaps.Q.tolist()}
-        biases = moment.biases.ravel().tolist()
-        return render.picked(moment, "time", "risk") | {"overlaps": overlaps, "biases": biases}
+        several = {
+            "overlaps": render.matrices(moment.overlaps),
+            "biases": moment.biases.ravel().tolist(),
+        }
+        return render.picked(moment, "time", "risk") | several
     bias = float(moment.biases) if attention.free_bias else None
     return render.picked(moment, "time", "risk", "overlaps", "gradient_norm") | {"bias": bias}
 

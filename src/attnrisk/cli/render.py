@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .._results import Estimate, Result
     from ..attention import AbstractAttention
+    from ..population import Overlaps
     from ..tasks import AbstractTask
 
 INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
@@ -156,7 +157,7 @@ def head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) ->
 
     if attention.family != "heads" and not task.has_random_shift:
         return {}
-    weights, learned = attention.head_weights, getattr(found, "bias", None)
+    learned = getattr(found, "bias", None)
     biases = attention.bias if learned is None else learned.value
     growth = getattr(found, "separation_growth", None)
     return {
@@ -164,8 +165,8 @@ def head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) ->
         "separation": head_separation(found.overlaps) if attention.keys > 1 else None,
         "separation_growth": None if growth is None else float(growth),
         "separation_growth_error": None if growth is None else float(growth.error),
-        "overlaps": {"M": found.overlaps.M.tolist(), "Q": found.overlaps.Q.tolist()},
-        "head_weights": None if weights is None else np.asarray(weights, float).tolist(),
+        "overlaps": matrices(found.overlaps),
+        **picked(attention, "head_weights"),
         "biases": np.ravel(biases).tolist(),
     }
 
@@ -173,6 +174,16 @@ def head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) ->
 def limit(number: float) -> str:
     """Where a number tends that grows in size without bound."""
     return "→ ∞" if number > 0 else "→ −∞"
+
+
+def matrices(overlaps: Overlaps) -> dict[str, Any]:
+    """The overlaps of several heads or features as JSON fields."""
+    return {"M": overlaps.M.tolist(), "Q": overlaps.Q.tolist()}
+
+
+def listed(numbers: Iterable[float] | None) -> str | None:
+    """Numbers on one line, where there are any."""
+    return None if numbers is None else ", ".join(f"{each:.6g}" for each in numbers)
 
 
 def optional(value: float | None, form: str) -> str | None:
