@@ -5,16 +5,15 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import attnrisk as ar
+
+from .._check import refuse
 from . import options, render
 from .command import ASK, command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from .._results import Estimate
-    from ..attention import AbstractAttention
-    from ..population import HeadsMinimum, Minimum
-    from ..tasks import AbstractTask
 
 _DIGITS = 8  # of a risk in a table, which fits a terminal of 80 columns
 
@@ -25,9 +24,8 @@ def bayes(args: Any) -> render.Shown:
 
     Example: attnrisk bayes --task max --nu inf --length 1-3 --noise 0.1
     """
-    from ..population import bayes_risk
 
-    task, risk = args.task, bayes_risk(args.task)
+    task, risk = args.task, ar.bayes_risk(args.task)
     fields = {"risk": float(risk), "error": float(risk.error), "task": render.task_fields(task)}
     rows = {
         "Bayes risk": render.with_error(risk),
@@ -49,8 +47,6 @@ def population(args: Any) -> render.Shown:
 
     Example: attnrisk population --task spiked --nu 5 --length 10 --attention softmax,linear
     """
-    from .._check import refuse
-    from ..population import HeadsMinimum, Minimum, bayes_risk, population_minimum, population_risk
 
     task, given, found = args.task, args.overlaps, []
     if given is not None and (task.features > 1 or any(a.keys > 1 for a in args.attentions)):
@@ -59,16 +55,18 @@ def population(args: Any) -> render.Shown:
     if given is not None and any(a.free_bias > type(a)().free_bias for a in args.attentions):
         raise refuse("bias", "free", "a number where overlaps are given")
     with ThreadPoolExecutor(1) as other:
-        meanwhile = other.submit(bayes_risk, task)
+        meanwhile = other.submit(ar.bayes_risk, task)
         for done, attention in enumerate(args.attentions):
             args.progress(attention.head_name, done, len(args.attentions))
             if given is None:
-                found.append(population_minimum(task, attention))
+                found.append(ar.population_minimum(task, attention))
             else:
-                found.append(Minimum(population_risk(task, attention, given), given, attention))
+                found.append(
+                    ar.Minimum(ar.population_risk(task, attention, given), given, attention)
+                )
     bayes = meanwhile.result()
     found.sort(key=lambda each: float(each.risk))
-    has_matrices = [isinstance(each, HeadsMinimum) for each in found]
+    has_matrices = [isinstance(each, ar.HeadsMinimum) for each in found]
     rows = [
         {
             "attention": each.attention.head_name,
@@ -89,12 +87,12 @@ def population(args: Any) -> render.Shown:
     return render.Shown(fields, [show(what, task, found, bayes, any(has_matrices))])
 
 
-def _one_head_fields(least: Minimum) -> dict[str, Any]:
+def _one_head_fields(least: ar.Minimum) -> dict[str, Any]:
     picked = render.picked(least, "risk", "attained", "overlaps", "result", risk_error="error")
     return {**picked, "bias": _bias(least.attention)}
 
 
-def heads_fields(least: HeadsMinimum) -> dict[str, Any]:
+def heads_fields(least: ar.HeadsMinimum) -> dict[str, Any]:
     """JSON fields of several heads or features, with overlaps as matrices."""
     names = "head_weights", "biases"
     picked = render.picked(least, "risk", "attained", "result", *names, risk_error="error")
@@ -107,7 +105,7 @@ def heads_fields(least: HeadsMinimum) -> dict[str, Any]:
     return picked | {"overlaps": render.matrices(least.overlaps)}
 
 
-def _bias(attention: AbstractAttention) -> float | None:
+def _bias(attention: ar.AbstractAttention) -> float | None:
     """The bias of one head, if it is free or not 0."""
     import numpy as np
 
@@ -115,29 +113,27 @@ def _bias(attention: AbstractAttention) -> float | None:
     return bias if attention.free_bias or bias else None
 
 
-def _gap(risk: Estimate, bayes: Estimate) -> Estimate:
+def _gap(risk: ar.Estimate, bayes: ar.Estimate) -> ar.Estimate:
     """The gap; its error is a standard error if one of the two risks has one."""
-    from .._results import ErrorKind
 
-    random = ErrorKind.STANDARD in (risk.kind, bayes.kind)
-    kind = ErrorKind.STANDARD if random else ErrorKind.BOUND
+    random = ar.ErrorKind.STANDARD in (risk.kind, bayes.kind)
+    kind = ar.ErrorKind.STANDARD if random else ar.ErrorKind.BOUND
     return risk.as_kind(kind) - bayes.as_kind(kind)
 
 
-def _keys(least: Minimum | HeadsMinimum) -> str:
+def _keys(least: ar.Minimum | ar.HeadsMinimum) -> str:
     """The components of each key along the features."""
     keys = least.overlaps.M[:-1, :-1]
     return "; ".join(", ".join(f"{number:z.4f}" for number in key) for key in keys)
 
 
-def _bias_diverges(least: Minimum) -> bool:
-    from .._results import Result
+def _bias_diverges(least: ar.Minimum) -> bool:
 
-    return least.result in (Result.BECOMES_SOFTMAX, Result.BECOMES_POWER)
+    return least.result in (ar.Result.BECOMES_SOFTMAX, ar.Result.BECOMES_POWER)
 
 
 def _panel(
-    what: str, task: AbstractTask, found: list[Any], bayes: Estimate, has_matrices: bool
+    what: str, task: ar.AbstractTask, found: list[Any], bayes: ar.Estimate, has_matrices: bool
 ) -> RenderableType:
     (least,) = found
     searched = what == "lowest risk"
@@ -174,31 +170,30 @@ def _panel(
 
 
 def _table(
-    what: str, task: AbstractTask, found: list[Any], bayes: Estimate, has_matrices: bool
+    what: str, task: ar.AbstractTask, found: list[Any], bayes: ar.Estimate, has_matrices: bool
 ) -> RenderableType:
-    from .._results import Result
 
     marks = {
-        Result.K_DIVERGES: "→ ∞",
-        Result.WEIGHTS_VANISH: "*",
-        Result.BECOMES_SOFTMAX: "→ softmax",
-        Result.BECOMES_POWER: "→ power",
+        ar.Result.K_DIVERGES: "→ ∞",
+        ar.Result.WEIGHTS_VANISH: "*",
+        ar.Result.BECOMES_SOFTMAX: "→ softmax",
+        ar.Result.BECOMES_POWER: "→ power",
     }
 
-    def number(least: Minimum, value: float | None, diverges: bool) -> str:
+    def number(least: ar.Minimum, value: float | None, diverges: bool) -> str:
         """The number, or an arrow if it diverges."""
         if value is None:
             return ""
         return render.limit(value) if diverges else f"{value:.6g}{mark(least, '*')}"
 
-    def mark(least: Minimum, *shown: str) -> str:
+    def mark(least: ar.Minimum, *shown: str) -> str:
         mark = marks.get(least.result)
         return f" {mark}" if mark in shown else ""
 
     def last_cells(least: Any) -> tuple[str, str]:
         if has_matrices:
             return _keys(least), render.short_result(least.result)
-        diverges = least.result in (Result.K_DIVERGES, Result.BECOMES_POWER)
+        diverges = least.result in (ar.Result.K_DIVERGES, ar.Result.BECOMES_POWER)
         m_kk = number(least, float(least.overlaps.m_kk), diverges)
         return m_kk, number(least, _bias(least.attention), _bias_diverges(least))
 
@@ -233,11 +228,9 @@ def attentions(args: Any) -> render.Shown:
     from rich.padding import Padding
     from rich.text import Text
 
-    from ..attention import CATALOGUE
-
     fields, rows = [], []
     narrow: list[RenderableType] = []
-    for name, entry in CATALOGUE.items():
+    for name, entry in ar.CATALOGUE.items():
         field = {
             "name": name,
             "formula": entry.formula,

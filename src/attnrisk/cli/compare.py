@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .._check import Refusal, refuse
+import attnrisk as ar
+
+from .._check import Refusal, real, refuse, whole
 from .._files import writable_file
 from . import options, render, sheets
 from .command import JUDGE, LEARN, command
 from .judge import load_function, rows_fields, user_code
 
-if TYPE_CHECKING:
-    from ..attention import AbstractAttention
-
 
 def _signal(word: str) -> float:
     """`4logL` is 4."""
-    from .._check import real
 
     factor, found, rest = word.partition("logL")
     if not found or rest:
@@ -26,7 +24,6 @@ def _signal(word: str) -> float:
 
 
 def _lengths(word: str) -> list[int]:
-    from .._check import whole
 
     try:
         lengths = [int(each) for each in word.split(",")]
@@ -75,13 +72,12 @@ def compare(args: Any) -> render.Shown:
 
     Example: attnrisk compare softmax softplus relu --length 10,1000,100000 --signal 4logL
     """
-    from ..attention import BayesSoftmax
     from ..studies import judge as judging
     from .ask import heads_fields
 
     with user_code("attentions", " ".join(args.attentions)):
         students = [
-            word if word == BayesSoftmax.name else load_function("attention", word)
+            word if word == ar.BayesSoftmax.name else load_function("attention", word)
             for word in args.attentions
         ]
         found = judging.compare(
@@ -151,18 +147,16 @@ def needs(args: Any) -> render.Shown:
 
     Example: attnrisk needs softmax --risk 0.5, or: attnrisk needs softmax --attention linear
     """
-    from .._results import ErrorKind
-    from ..learning import needed_data
 
     if (args.risk is None) == (args.attention is None):
         said = "missing, as is --attention" if args.risk is None else "given with --attention"
         raise refuse("risk", f"({said})", "given, or --attention, and not both")
     with user_code("NAME", args.name):
         other = None if args.attention is None else _learner("attention", args.attention, args)
-        found = needed_data(args.task, _learner("NAME", args.name, args), args.risk, other)
+        found = ar.needed_data(args.task, _learner("NAME", args.name, args), args.risk, other)
     goal = f"below {args.attention}" if other is not None else f"to a risk of {args.risk:g}"
     alpha = None if found.alpha is None else render.with_error(found.alpha, 3)
-    if found.alpha is not None and found.alpha.kind is ErrorKind.BOUND:
+    if found.alpha is not None and found.alpha.kind is ar.ErrorKind.BOUND:
         alpha = f"at most {float(found.alpha) + float(found.alpha.error):g}"
     limit = "its risk minus that of the other" if other is not None else "its risk minus the target"
     rows = {
@@ -186,9 +180,8 @@ def needs(args: Any) -> render.Shown:
     return render.Shown(fields, [render.facts(title, rows)])
 
 
-def _learner(argument: str, word: str, args: Any) -> AbstractAttention:
+def _learner(argument: str, word: str, args: Any) -> ar.AbstractAttention:
     """The attention, or heads of it, if it can be learned on this task; errors name this argument."""
-    from ..attention import Heads
     from ..learning.scope import learnable, learner
     from ..studies.judge.family import recognise
     from ..studies.judge.traits import traits
@@ -199,7 +192,7 @@ def _learner(argument: str, word: str, args: Any) -> AbstractAttention:
             if traits(one).slope == "missing":
                 allowed = "a function that jax can differentiate twice, not one of NumPy or PyTorch"
                 raise refuse("attention", repr(word), allowed)
-            found = one if args.heads == 1 else Heads(one, args.heads)
+            found = one if args.heads == 1 else ar.Heads(one, args.heads)
         else:
             found = options.named_attention(word, "default", args.heads)
         learnable(args.task, learner(found))

@@ -8,6 +8,8 @@ import time
 from contextlib import redirect_stdout
 from typing import Any
 
+import attnrisk as ar
+
 from .._check import refuse
 from .._files import replacement
 from . import options, render
@@ -34,11 +36,10 @@ def explore(args: Any) -> render.Shown:
 
     Example: attnrisk explore --out explore.html --no-open
     """
-    from ..attention import CATALOGUE
     from ..page import make_page, read_atlas
 
     atlas, own = read_atlas(), args.attention
-    if own in CATALOGUE:
+    if own in ar.CATALOGUE:
         raise refuse("attention", repr(own), "MODULE:FUNCTION; the catalogue is in the page")
     if own is not None:
         from ..studies.atlas import with_attention

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import attnrisk as ar
+
+from .._check import refuse
 from . import options, render
 from .command import ASK, command
-
-if TYPE_CHECKING:
-    from .._results import Estimate, Result
-    from ..population import Overlaps
 
 _DIGITS = 8  # of a risk in a table, which fits a terminal of 80 columns
 _DRAWN_DIGITS = 5  # of a risk over random points
@@ -24,8 +23,8 @@ class Moment(NamedTuple):
     """A point of a path, or a path, whose arrays have an axis of times."""
 
     time: Any
-    risk: Estimate
-    overlaps: Overlaps
+    risk: ar.Estimate
+    overlaps: ar.Overlaps
     biases: Any  # of each key
     gradient_norm: Any  # `None` for online SGD
 
@@ -70,7 +69,6 @@ def flow(args: Any) -> render.Shown:
 
     Example: attnrisk flow --nu 2 --attention softmax --start mismatched --runs 5
     """
-    from ..flow import feature_times
 
     task, attention, starts = args.task, args.attention, _starts(args)
     has_matrices = attention.keys > 1 or task.name == "features" or bool(args.step)
@@ -83,7 +81,7 @@ def flow(args: Any) -> render.Shown:
         told = [_fields(moment, attention, has_matrices) for moment in path]
         row = {"result": str(result), "converged": result.converged, **told[-1], "path": told}
         if has_matrices:
-            row["feature_times"] = feature_times(whole.time, whole.overlaps)
+            row["feature_times"] = ar.feature_times(whole.time, whole.overlaps)
         rows.append(row)
         paths.append(path)
     fields = render.one_or_many("runs", rows) | {"attention": attention.head_name}
@@ -132,13 +130,10 @@ def times_to(end: float) -> list[float]:
     return [0.0, *(end * 10 ** (-step / _PER_DECADE) for step in range(steps, -1, -1))]
 
 
-def _starts(args: Any) -> Overlaps:
+def _starts(args: Any) -> ar.Overlaps:
     """One start for each run."""
     import jax
     import numpy as np
-
-    from .._check import refuse
-    from ..flow import random_starts, swapped_starts
 
     counts = args.attention.keys, args.task.features
     if counts != (1, 1):
@@ -149,8 +144,8 @@ def _starts(args: Any) -> Overlaps:
     if args.overlaps is None:
         key = jax.random.key(args.seed)
         if args.start == "mismatched":
-            return swapped_starts(key, args.runs, args.size)
-        return random_starts(key, args.runs, args.size, *counts)
+            return ar.swapped_starts(key, args.runs, args.size)
+        return ar.random_starts(key, args.runs, args.size, *counts)
     if args.start is not None:
         raise refuse("start", repr(args.start), "left out where overlaps are given")
     if args.runs != 1:
@@ -158,13 +153,12 @@ def _starts(args: Any) -> Overlaps:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[None], args.overlaps)
 
 
-def _flows(args: Any, starts: Overlaps, times: Sequence[float]) -> list[tuple[Result, Moment]]:
+def _flows(
+    args: Any, starts: ar.Overlaps, times: Sequence[float]
+) -> list[tuple[ar.Result, Moment]]:
     """Gradient flow of each run, up to the time at which it stopped."""
     import jax
     import numpy as np
-
-    from .._results import Result
-    from ..flow import gradient_flow
 
     paths = []
     # One head takes little memory, so that all runs are one batch.
@@ -172,29 +166,29 @@ def _flows(args: Any, starts: Overlaps, times: Sequence[float]) -> list[tuple[Re
     for first in range(0, args.runs, size):
         args.progress("run", first, args.runs)
         batch = jax.tree.map(lambda leaf: leaf[first : first + size], starts)  # noqa: B023
-        flow = gradient_flow(args.task, args.attention, batch, times)
+        flow = ar.gradient_flow(args.task, args.attention, batch, times)
         for run, result in enumerate(flow.result):
             before = np.flatnonzero(flow.times < flow.end_time[run])
             whole = Moment(flow.times, flow.risk, flow.overlaps, flow.bias, flow.gradient_norm)
             path = jax.tree.map(lambda leaf: leaf[run, [*before, -1]], whole._replace(time=None))  # noqa: B023
             ends = np.append(flow.times[before], flow.end_time[run])
-            paths.append((Result(str(result)), path._replace(time=ends)))
+            paths.append((ar.Result(str(result)), path._replace(time=ends)))
     return paths
 
 
-def _online(args: Any, starts: Overlaps, times: Sequence[float]) -> list[tuple[Result, Moment]]:
+def _online(
+    args: Any, starts: ar.Overlaps, times: Sequence[float]
+) -> list[tuple[ar.Result, Moment]]:
     """Online SGD from each start; biases and head weights are not trained."""
     import jax
     import numpy as np
-
-    from ..flow import online_sgd
 
     paths = []
     for run in range(args.runs):
         args.progress("run", run, args.runs)
         start = jax.tree.map(lambda leaf: leaf[run], starts)  # noqa: B023 -- used in this turn
         how = {"step": args.step, "batch": args.batch, "times": times, "seed": args.seed}
-        found = online_sgd(args.task, args.attention, start, **how)
+        found = ar.online_sgd(args.task, args.attention, start, **how)
         biases = np.tile(np.ravel(args.attention.bias), (len(found.times), 1))
         paths.append((found.result, Moment(found.times, found.risk, found.overlaps, biases, None)))
     return paths

@@ -12,7 +12,9 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._check import Refusal, refuse
+import attnrisk as ar
+
+from .._check import Refusal, one_of, refuse
 from . import options, render, sheets
 from .command import JUDGE, command
 
@@ -214,26 +216,23 @@ def load_function(argument: str, word: str) -> Any:
     """Load `module:name`, from the current folder or an installed module, or return a name of the catalogue."""
     import importlib
 
-    from .._check import one_of
-    from ..attention import CATALOGUE, BayesSoftmax
-
     module, colon, name = word.partition(":")
     if module.endswith(".py") or "/" in module:
         told = f"{Path(module).stem}:{name or 'NAME'}, run in the folder of the file"
         raise refuse(argument, repr(word), f"MODULE:FUNCTION, such as {told}")
     if argument == "attention" and not colon:
-        if word not in CATALOGUE and Path(f"{word}.py").is_file():
+        if word not in ar.CATALOGUE and Path(f"{word}.py").is_file():
             raise refuse(
                 argument, repr(word), f"{word}:NAME, where NAME is a function in {word}.py"
             )
-        if word == BayesSoftmax.name:
+        if word == ar.BayesSoftmax.name:
             heads = f"attnrisk population --task features --features flipped:9 --heads 2 --attention {word}"
             raise refuse(
                 argument,
                 repr(word),
                 f"an attention of one head; for this one, of several, use `{heads}`",
             )
-        return one_of(argument, word, CATALOGUE)
+        return one_of(argument, word, ar.CATALOGUE)
     if not module or not name:
         raise refuse(argument, repr(word), "MODULE:FUNCTION")
     sys.path.insert(0, "")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import attnrisk as ar
+
+from .._check import Refusal, refuse
 from . import options, render
 from .command import LEARN, command
-
-if TYPE_CHECKING:
-    from ..attention import AbstractAttention
-    from ..learning import OptimalAsymptotics
 
 _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
 
 
-def can_be_learned(attention: AbstractAttention) -> bool:
+def can_be_learned(attention: ar.AbstractAttention) -> bool:
     """Whether the empirical risk of the attention has a minimum."""
-    from .._check import Refusal
     from ..learning.scope import learner
 
     try:
@@ -41,27 +39,25 @@ def erm(args: Any) -> render.Shown:
 
     Example: attnrisk erm --alpha 4 --attention softmax,linear --ridge-k 1 --ridge-v 1
     """
-    from .._check import refuse
-    from ..learning import Ridge, erm_asymptotics, optimal_asymptotics, tuned_erm_asymptotics
     from ..learning.scope import learnable, learner
 
     task, alpha, answers = args.task, args.alpha, []
     for name, given in zip(("ridge_k", "ridge_v", "ridge_b"), args.ridge, strict=True):
         if args.tune and given:
             raise refuse(name, f"{given:g}", "left out where the ridges are tuned")
-    ridge = Ridge(*(1.0 if given is None else given for given in args.ridge))
+    ridge = ar.Ridge(*(1.0 if given is None else given for given in args.ridge))
     for attention in args.attentions:
         learnable(task, learner(attention))
     # Compilation and compiled code run outside the interpreter's lock.
     with ThreadPoolExecutor(2) as threads:
         asked = [
-            threads.submit(tuned_erm_asymptotics, task, attention, alpha)
+            threads.submit(ar.tuned_erm_asymptotics, task, attention, alpha)
             if args.tune
-            else threads.submit(erm_asymptotics, task, attention, alpha, ridge)
+            else threads.submit(ar.erm_asymptotics, task, attention, alpha, ridge)
             for attention in args.attentions
         ]
         has_optimum = not task.has_random_shift
-        meanwhile = threads.submit(optimal_asymptotics, task, alpha) if has_optimum else None
+        meanwhile = threads.submit(ar.optimal_asymptotics, task, alpha) if has_optimum else None
         for done, (attention, job) in enumerate(zip(args.attentions, asked, strict=True)):
             args.progress(attention.name, done, len(asked))
             answers.append((attention, job.result()))
@@ -96,7 +92,7 @@ def erm(args: Any) -> render.Shown:
     )
 
 
-def _erm_panel(title: str, answers: list[Any], optimum: OptimalAsymptotics | None) -> Any:
+def _erm_panel(title: str, answers: list[Any], optimum: ar.OptimalAsymptotics | None) -> Any:
     ((attention, found),) = answers
     overlaps = render.overlap_words(found.overlaps)
     if found.M.value.shape == (2, 2):
@@ -135,7 +131,7 @@ def _bias_words(found: Any) -> str:
     return render.with_error(found.bias)
 
 
-def _optimal_words(found: OptimalAsymptotics, digits: int = render.DIGITS) -> list[str]:
+def _optimal_words(found: ar.OptimalAsymptotics, digits: int = render.DIGITS) -> list[str]:
     """The lowest achievable and the lowest reachable risk, marked where they did not converge."""
     pairs = (found.risk, found.optimum), (found.reachable_risk, found.reachable)
     return [
@@ -145,18 +141,17 @@ def _optimal_words(found: OptimalAsymptotics, digits: int = render.DIGITS) -> li
 
 
 def _separation_words(found: Any) -> str | None:
-    from ..learning import head_separation
 
     if found.M.value.shape[0] == 2:
         return None
-    words = f"{head_separation(found.overlaps):z.4f}"
+    words = f"{ar.head_separation(found.overlaps):z.4f}"
     if found.separation_growth is None:
         return words
     growth = render.with_error(found.separation_growth)
     return f"{words} (identical heads; a small difference grows by the factor {growth})"
 
 
-def _erm_table(title: str, answers: list[Any], optimum: OptimalAsymptotics | None) -> Any:
+def _erm_table(title: str, answers: list[Any], optimum: ar.OptimalAsymptotics | None) -> Any:
     known = () if optimum is None else _optimal_words(optimum, _DIGITS)
     kinds = "(lowest achievable)", "(lowest reachable)"
     best = list(zip(kinds, known, strict=False))
@@ -190,9 +185,8 @@ def optimal(args: Any) -> render.Shown:
 
     Example: attnrisk optimal --alpha 1.1 --nu 2 --length 3 --thresholds
     """
-    from ..learning import optimal_asymptotics, optimal_thresholds
 
-    task, found = args.task, optimal_asymptotics(args.task, args.alpha)
+    task, found = args.task, ar.optimal_asymptotics(args.task, args.alpha)
     risks = _optimal_words(found)
     fields = render.fields_of(found, "hard")
     rows = {
@@ -203,7 +197,7 @@ def optimal(args: Any) -> render.Shown:
         "result": render.result_words(found.result),
     }
     if args.thresholds:
-        jumps = optimal_thresholds(task)
+        jumps = ar.optimal_thresholds(task)
         fields["thresholds"] = {}
         for name, risk in (("information", "achievable"), ("algorithmic", "reachable")):
             at = getattr(jumps, name)

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
+
+import attnrisk as ar
 
 from .. import _check
 from .._check import Refusal, one_of, real, refuse
 from .._files import writable_file, writable_folder
-
-if TYPE_CHECKING:
-    from ..attention import AbstractAttention
-    from ..population import Overlaps
-    from ..tasks import AbstractTask
 
 LARGEST, LARGEST_SEED = 10**8, 2**32 - 1
 REQUIRED = Parameter.empty
@@ -67,9 +64,8 @@ def _completion(words: Callable[[], Sequence[str]]) -> Callable[[str], list[str]
 
 
 def _catalogue() -> list[str]:
-    from ..attention import CATALOGUE
 
-    return list(CATALOGUE)
+    return list(ar.CATALOGUE)
 
 
 def argument(
@@ -155,8 +151,8 @@ def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool =
     ]
     usual = {"nu": nu, "spread": None, "features": None}
 
-    def read(task: str, length: str, noise: str, **words: str | None) -> AbstractTask:
-        from ..tasks import TASKS, FeatureSLR, parse_features, parse_lengths
+    def read(task: str, length: str, noise: str, **words: str | None) -> ar.AbstractTask:
+        from ..tasks import TASKS
 
         takes = {"spiked": ("nu", "spread"), "max": ("nu",), "features": ("features",)}[task]
         for name, given in words.items():
@@ -166,9 +162,9 @@ def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool =
             shift = words["features"]
             if shift is None:
                 raise refuse("features", "(nothing)", f"{laws} where the task is features")
-            return FeatureSLR(parse_features(shift), parse_lengths(length), noise)
+            return ar.FeatureSLR(ar.parse_features(shift), ar.parse_lengths(length), noise)
         own = {name: words[name] for name in takes if words.get(name) is not None}
-        return TASKS[task](length=parse_lengths(length), noise=noise, **own)
+        return TASKS[task](length=ar.parse_lengths(length), noise=noise, **own)
 
     return _group("task", members, read)
 
@@ -183,16 +179,15 @@ _BIAS = option(
 _HEADS = whole("heads", "Number of heads of each attention.", 1, 100, "1")
 
 
-def heads(suited: Callable[[AbstractAttention], bool] = lambda attention: True) -> Options:
+def heads(suited: Callable[[ar.AbstractAttention], bool] = lambda attention: True) -> Options:
     """Several distinct attentions, each with a number of heads; `all` means all suitable ones."""
     meaning = "Names listed by `attnrisk attentions` (repeat the option, or a,b), or all."
 
-    def read(attention: list[str], bias: str, heads: int) -> list[AbstractAttention]:
-        from ..attention import CATALOGUE, get_attention
+    def read(attention: list[str], bias: str, heads: int) -> list[ar.AbstractAttention]:
 
         names = [name.strip() for word in attention for name in word.split(",")]
-        known = CATALOGUE if "all" in names else ()
-        every = [name for name in known if suited(get_attention(name, bias))]
+        known = ar.CATALOGUE if "all" in names else ()
+        every = [name for name in known if suited(ar.get_attention(name, bias))]
         listed = [one for name in names for one in (every if name == "all" else [name])]
         return [named_attention(name, bias, heads) for name in dict.fromkeys(listed)]
 
@@ -200,13 +195,12 @@ def heads(suited: Callable[[AbstractAttention], bool] = lambda attention: True) 
     return _group("attentions", [several, _BIAS, _HEADS], read)
 
 
-def named_attention(attention: str, bias: str, heads: int) -> AbstractAttention:
+def named_attention(attention: str, bias: str, heads: int) -> ar.AbstractAttention:
     """Heads of an attention of the catalogue, or Bayes-softmax."""
-    from ..attention import BayesSoftmax, get_attention, get_heads
 
-    if heads == 1 and attention != BayesSoftmax.name:
-        return get_attention(attention, bias)
-    return get_heads(attention, heads, bias)
+    if heads == 1 and attention != ar.BayesSoftmax.name:
+        return ar.get_attention(attention, bias)
+    return ar.get_heads(attention, heads, bias)
 
 
 def overlaps(use: str) -> Options:
@@ -223,12 +217,11 @@ def overlaps(use: str) -> Options:
         for pair in pairs[kind]
     ]
 
-    def read(**words: str | None) -> Overlaps | None:
-        from ..population import Overlaps
+    def read(**words: str | None) -> ar.Overlaps | None:
 
         numbers = {name: real(name, word) for name, word in words.items() if word is not None}
         try:
-            return Overlaps(**numbers) if numbers else None
+            return ar.Overlaps(**numbers) if numbers else None
         except Refusal as error:
             raise Refusal(f"{', '.join(map(flag_of, numbers))}: {error}") from None
 

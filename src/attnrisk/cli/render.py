@@ -11,14 +11,12 @@ from threading import Timer
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import attnrisk as ar
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from .._results import Estimate, Result
-    from ..attention import AbstractAttention
-    from ..population import Overlaps
-    from ..tasks import AbstractTask
 
 INTERRUPTED = 130  # the exit code of a process that Ctrl-C ended
 DIGITS = 12  # more than anyone compares by eye
@@ -56,10 +54,9 @@ def fields_of(answer: Any, *more: str, **renamed: str) -> dict[str, Any]:
 
 def picked(answer: Any, *names: str, **renamed: str) -> dict[str, Any]:
     """These attributes of a result as JSON fields."""
-    from .._results import record
 
     values = {name: getattr(answer, name) for name in names}
-    flat = record(SimpleNamespace(recorded=tuple(values), **values))
+    flat = ar.record(SimpleNamespace(recorded=tuple(values), **values))
     return nested({renamed.get(name, name): value for name, value in flat.items()})
 
 
@@ -111,13 +108,13 @@ def task_words(task: Any) -> str:
     return words
 
 
-def with_error(estimate: Estimate, most: int = DIGITS) -> str:
+def with_error(estimate: ar.Estimate, most: int = DIGITS) -> str:
     """`0.457643565998 ± 7e-15`, with at most this number of digits."""
     error = float(estimate.error)
     return significant(estimate, most) + (f" ± {error:.1g}" if error else "")
 
 
-def significant(estimate: Estimate, most: int = DIGITS) -> str:
+def significant(estimate: ar.Estimate, most: int = DIGITS) -> str:
     """The significant digits of the value given its error; 0 if there are none."""
     value, error = float(estimate.value), float(estimate.error)
     if not (error > 0 and math.isfinite(value) and math.isfinite(error)):
@@ -141,19 +138,19 @@ def overlap_words(overlaps: Any) -> str:
     return "\n".join(", ".join(line) for line in lines)
 
 
-def heads_words(attention: AbstractAttention) -> str:
+def heads_words(attention: ar.AbstractAttention) -> str:
     """`2 heads of softmax`."""
     return f"{attention.keys} heads of " * (attention.keys > 1) + attention.head_name
 
 
-def head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) -> dict[str, Any]:
+def head_fields(
+    task: ar.AbstractTask, attention: ar.AbstractAttention, found: Any
+) -> dict[str, Any]:
     """JSON fields of several heads or features: overlaps as matrices, head weights and biases.
 
     `separation` is 0 for identical heads; `separation_growth` is that of a small difference between them.
     """
     import numpy as np
-
-    from ..learning import head_separation
 
     if attention.family != "heads" and not task.has_random_shift:
         return {}
@@ -162,7 +159,7 @@ def head_fields(task: AbstractTask, attention: AbstractAttention, found: Any) ->
     growth = getattr(found, "separation_growth", None)
     return {
         "heads": attention.keys,
-        "separation": head_separation(found.overlaps) if attention.keys > 1 else None,
+        "separation": ar.head_separation(found.overlaps) if attention.keys > 1 else None,
         "separation_growth": None if growth is None else float(growth),
         "separation_growth_error": None if growth is None else float(growth.error),
         "overlaps": matrices(found.overlaps),
@@ -176,7 +173,7 @@ def limit(number: float) -> str:
     return "→ ∞" if number > 0 else "→ −∞"
 
 
-def matrices(overlaps: Overlaps) -> dict[str, Any]:
+def matrices(overlaps: ar.Overlaps) -> dict[str, Any]:
     """The overlaps of several heads or features as JSON fields."""
     return {"M": overlaps.M.tolist(), "Q": overlaps.Q.tolist()}
 
@@ -191,12 +188,12 @@ def optional(value: float | None, form: str) -> str | None:
     return None if value is None else format(value, form)
 
 
-def short_result(result: Result) -> str:
+def short_result(result: ar.Result) -> str:
     """The result in a table; `result_notes` gives the reasons below it."""
     return "converged" if result.converged else "!"
 
 
-def result_notes(results: Sequence[Result]) -> list[str]:
+def result_notes(results: Sequence[ar.Result]) -> list[str]:
     """Notes below a table on the rows that did not converge."""
     failed = [result for result in results if not result.converged]
     return [
@@ -205,7 +202,7 @@ def result_notes(results: Sequence[Result]) -> list[str]:
     ]
 
 
-def result_words(result: Result) -> str:
+def result_words(result: ar.Result) -> str:
     """The result, marked where the computation did not converge."""
     words = str(result)
     if result.converged:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .._check import Refusal, refuse
+from .._check import Refusal, one_of, refuse
 from .._files import replacement, writable_file
 from . import options, render
 from .command import REPRODUCE, command
@@ -18,7 +18,6 @@ _PROCESSES = 2
 
 
 def _read_name(name: str) -> str:
-    from .._check import one_of
     from ..studies import figures
 
     return one_of("figure", name, figures.NAMES)

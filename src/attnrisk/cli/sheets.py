@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import attnrisk as ar
+
 from . import render
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from .._results import Estimate
     from ..studies.judge import Point, Row, Verdict
 
 DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
@@ -146,7 +147,7 @@ def later_parts(verdict: Verdict) -> list[Part]:
     return [*parts, *verdict.notes, verdict.paragraph]
 
 
-def _changes(change: Estimate) -> str:
+def _changes(change: ar.Estimate) -> str:
     from ..studies.judge.causes import MATTERS
 
     if abs(float(change)) < MATTERS:
@@ -195,7 +196,6 @@ def row_notes(rows: Sequence[Row], biased: Sequence[Row]) -> list[str]:
 
 
 def _curves_sheet(points: Sequence[Point]) -> Sheet:
-    from ..attention import CATALOGUE
     from ..studies.judge.tasks import WORKBENCH
 
     def cell(point: Point) -> str:
@@ -219,7 +219,7 @@ def _curves_sheet(points: Sequence[Point]) -> Sheet:
         name, alpha = failed[0].attention, failed[0].alpha
         learner = "attention" + ".with_free_bias()" * failed[0].learned_bias
         advice = f"ar.erm_asymptotics(task, {learner}, {alpha:g}, ar.Ridge(3.0, 3.0))"
-        if name in CATALOGUE:
+        if name in ar.CATALOGUE:
             advice = f"attnrisk erm --attention {name} --alpha {alpha:g} --ridge-k 3 --ridge-v 3"
             advice += " --bias free" * failed[0].learned_bias
         notes.append(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import attnrisk as ar
+
+from .._check import refuse
 from . import options, render
 from .command import LEARN, command
 from .interrupts import deferred
-
-if TYPE_CHECKING:
-    from ..simulation import AbstractDataset
 
 _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
 _RIVAL = ("start", "result", "objective", "train_error", "overlaps")
@@ -44,10 +44,6 @@ def simulate(args: Any) -> render.Shown:
     import jax
     import numpy as np
 
-    from .. import simulation
-    from .._check import refuse
-    from .._results import Result
-    from ..learning import Ridge
     from ..learning.scope import learns_bias
     from ..simulation.erm import TOLERANCE
 
@@ -59,11 +55,11 @@ def simulate(args: Any) -> render.Shown:
         data = _draw(args, args.task, for_data)
         check()
         watch = _watching(args.progress, check, "gradient", TOLERANCE["float64"])
-        fit = simulation.fit_erm(data, args.attention, Ridge(*args.ridge), for_start, watch=watch)
+        fit = ar.fit_erm(data, args.attention, ar.Ridge(*args.ridge), for_start, watch=watch)
     seconds = time.perf_counter() - begun
     test_set = checked = None
     if args.test_set:
-        checked = simulation.measure_risk(data, fit, for_test, args.test_set)
+        checked = ar.measure_risk(data, fit, for_test, args.test_set)
         test_set = f"{render.with_error(checked)} ({args.test_set} sequences)"
     names = "start", "iterations", "evaluations", "gradient_norm", "ridge"
     fields = render.fields_of(fit, *names) | {
@@ -94,7 +90,7 @@ def simulate(args: Any) -> render.Shown:
     }
     title = f"{render.heads_words(fit.attention)} on the {render.task_words(fit.task)}, α = {data.alpha:g}"
     shown = render.Shown(fields, [render.facts(title, rows)])
-    if fit.result == Result.INTERRUPTED:
+    if fit.result == ar.Result.INTERRUPTED:
         return shown.interrupted("Interrupted: this is the best point so far, not a minimum")
     return shown
 
@@ -125,9 +121,6 @@ def amp(args: Any) -> render.Shown:
     """
     import jax
 
-    from .. import simulation
-    from .._results import Result
-    from ..learning import optimal_asymptotics
     from ..learning.scope import optimisable
     from ..simulation.amp import TOLERANCE
 
@@ -138,9 +131,9 @@ def amp(args: Any) -> render.Shown:
         check()
         watch = _watching(args.progress, check, "moving by", TOLERANCE)
         how = {"start": args.start, "damping": args.damping, "most_steps": args.steps}
-        fit = simulation.fit_amp(data, task, **how, watch=watch)
+        fit = ar.fit_amp(data, task, **how, watch=watch)
     seconds = time.perf_counter() - begun
-    both = optimal_asymptotics(task, data.alpha)
+    both = ar.optimal_asymptotics(task, data.alpha)
     limit = both.reachable if args.start == "nothing" else both.informed
     fields = render.fields_of(fit, "overlaps", "iterations", "residual") | {
         "start": args.start,
@@ -165,20 +158,19 @@ def amp(args: Any) -> render.Shown:
     columns = "", "measured", "expected", "at large D", "difference"
     title = f"Message passing on the {words}"
     shown = render.Shown(fields, [render.table(title, columns, rows, notes)])
-    if fit.result == Result.INTERRUPTED:
+    if fit.result == ar.Result.INTERRUPTED:
         so_far = f"Interrupted after {fit.iterations} steps: these are the estimates so far"
         return shown.interrupted(so_far)
     return shown
 
 
-def _draw(args: Any, task: Any, key: Any) -> AbstractDataset:
-    from .. import simulation
+def _draw(args: Any, task: Any, key: Any) -> ar.AbstractDataset:
 
-    draw, (n, dim) = simulation.stream if args.stream else simulation.sample, args.size
+    draw, (n, dim) = ar.stream if args.stream else ar.sample, args.size
     return draw(task, key, n, dim, args.precision)
 
 
-def _data_fields(data: AbstractDataset, seed: int) -> dict[str, Any]:
+def _data_fields(data: ar.AbstractDataset, seed: int) -> dict[str, Any]:
     named = render.picked(data, "n", "dim", "alpha", "precision")
     return named | {"task": render.task_fields(data.task), "seed": seed}
 

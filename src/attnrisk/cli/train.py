@@ -8,6 +8,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attnrisk as ar
+
 from .._check import one_of, refuse
 from .._files import writable_folder
 from . import options, render
@@ -26,18 +28,17 @@ _OWN = "by default that of the task"
 
 def _load_attention(word: str) -> Any:
     """The function `module:function` as an attention; a name as it is."""
-    from ..attention import AbstractAttention, General
     from ..studies.judge.checks import check_masked
     from ..studies.judge.family import recognise
 
     if ":" not in word:
         return word
     found = load_function("attention", word)
-    if isinstance(found, AbstractAttention):
+    if isinstance(found, ar.AbstractAttention):
         return found
-    if callable(found) and General(found).takes_mask:
+    if callable(found) and ar.General(found).takes_mask:
         check_masked(found, word)
-        return General(found)
+        return ar.General(found)
     return recognise(found, word)
 
 
@@ -103,7 +104,6 @@ def train(args: Any) -> render.Shown:
 
     Example: attnrisk train --attention softplus --task recall --width 32 --steps 500 --seed 0
     """
-    from .._results import Result
     from ..trained import Copy, Setting, get_task
     from ..trained import train as train_copies
 
@@ -127,7 +127,7 @@ def train(args: Any) -> render.Shown:
     fields |= shape | {"steps_done": len(found.losses)}
     title = f"{args.attention} on {args.task}, {args.layers} layers of width {args.width}"
     shown = render.Shown(fields, [render.facts(title, _facts(found))])
-    return shown.interrupted(said) if found.result == Result.INTERRUPTED else shown
+    return shown.interrupted(said) if found.result == ar.Result.INTERRUPTED else shown
 
 
 def _facts(found: Trained) -> dict[str, str | None]:
