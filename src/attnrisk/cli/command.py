@@ -51,11 +51,7 @@ app = typer.Typer(
 Function = Callable[[Any], Shown | None]
 
 
-def command(
-    panel: str,
-    doing: str,
-    *options: Options,
-) -> Callable[[Function], Function]:
+def command(panel: str, doing: str, *options: Options) -> Callable[[Function], Function]:
     """Make a command of a function, whose argument has what each option stands for, by its name, `progress`,
     and `print_now`, which prints a part of the answer before the rest is there. `doing` is shown to someone who waits.
     """

@@ -10,6 +10,7 @@ import attnrisk as ar
 from .._check import Refusal, real, refuse, whole
 from .._files import writable_file
 from . import options, render, sheets
+from .ask import heads_fields
 from .command import JUDGE, LEARN, command
 from .judge import load_function, rows_fields, user_code
 
@@ -72,33 +73,22 @@ def compare(args: Any) -> render.Shown:
 
     Example: attnrisk compare softmax softplus relu --length 10,1000,100000 --signal 4logL
     """
-    from ..studies import judge as judging
-    from .ask import heads_fields
-
+    names = "nu", "signal", "task", "progress", "features", "heads"
+    how = {name: getattr(args, name) for name in names}
     with user_code("attentions", " ".join(args.attentions)):
         students = [
             word if word == ar.BayesSoftmax.name else load_function("attention", word)
             for word in args.attentions
         ]
-        found = judging.compare(
-            *students,
-            lengths=args.length,
-            nu=args.nu,
-            signal=args.signal,
-            task=args.task,
-            progress=args.progress,
-            features=args.features,
-            heads=args.heads,
-        )
+        found = ar.compare(*students, lengths=args.length, **how)
     per_attention = len(found) // len(students)
-    names = [args.attentions[at // per_attention] for at in range(len(found))]
+    named = [(args.attentions[at // per_attention], each) for at, each in enumerate(found)]
     fields = [
         ({} if each.minimum is None else heads_fields(each.minimum))
         | {"attention": name, **rows_fields([each.plain], [each.biased])[0]}
         | {"length": int(each.plain.length)}
-        for name, each in zip(names, found, strict=True)
+        for name, each in named
     ]
-    rows = sorted(zip(names, found, strict=True), key=lambda pair: int(pair[1].plain.length))
     cells = [
         (
             each.plain.length,
@@ -108,7 +98,7 @@ def compare(args: Any) -> render.Shown:
             sheets.gap_cell(each.plain),
             sheets.gap_cell(each.biased) + sheets.mark(each.biased),
         )
-        for name, each in rows
+        for name, each in sorted(named, key=lambda pair: int(pair[1].plain.length))
     ]
     notes = sheets.row_notes([each.plain for each in found], [each.biased for each in found])
     columns = "L", "ν", "attention", "risk", "gap to Bayes", "gap, free bias"
@@ -121,7 +111,7 @@ def compare(args: Any) -> render.Shown:
     if args.out is not None:
         from ..studies.judge.picture import draw_comparison
 
-        draw_comparison(list(zip(names, found, strict=True)), args.task, args.out)
+        draw_comparison(named, args.task, args.out)
         files = [str(args.out)]
     parts = [render.table(title, columns, cells, notes), *files]
     return render.Shown({"rows": fields, "files": files}, parts)
@@ -155,12 +145,12 @@ def needs(args: Any) -> render.Shown:
         other = None if args.attention is None else _learner("attention", args.attention, args)
         found = ar.needed_data(args.task, _learner("NAME", args.name, args), args.risk, other)
     goal = f"below {args.attention}" if other is not None else f"to a risk of {args.risk:g}"
-    alpha = None if found.alpha is None else render.with_error(found.alpha, 3)
+    alpha = "—" if found.alpha is None else render.with_error(found.alpha, 3)
     if found.alpha is not None and found.alpha.kind is ar.ErrorKind.BOUND:
         alpha = f"at most {float(found.alpha) + float(found.alpha.error):g}"
     limit = "its risk minus that of the other" if other is not None else "its risk minus the target"
     rows = {
-        "α": alpha or "—",
+        "α": alpha,
         "answer": found.reason,
         f"{limit}, α → ∞": render.significant(found.limit, 6),
         "warning": None if found.converged else f"{render.UNCONVERGED} on the way",

@@ -88,18 +88,19 @@ def atlas(args: Any) -> render.Shown:
     atlases.write(args.out, made)
     left_out = len(atlases.FULL.surfaces) - len(made["surfaces"])
     worst = max(made["surfaces"], key=lambda surface: surface["error"], default=None)
+    size, surfaces = args.out.stat().st_size, len(made["surfaces"])
     fields = {
         "file": str(args.out),
-        "bytes": args.out.stat().st_size,
-        "surfaces": len(made["surfaces"]),
+        "bytes": size,
+        "surfaces": surfaces,
         "left_out": left_out,
         "failures": failures,
         "largest_error": worst and worst["error"],
         "seconds": time.perf_counter() - begun,
     }
     rows = {
-        "written": f"{args.out}, {args.out.stat().st_size / 1e6:.2f} MB",
-        "surfaces": f"{len(made['surfaces'])}; {left_out} are not complete and left out",
+        "written": f"{args.out}, {size / 1e6:.2f} MB",
+        "surfaces": f"{surfaces}; {left_out} are not complete and left out",
         "missing": "\n".join(atlases.missing(made)) or None,
         "learning, flows": f"{len(made['learning'])} settings, {len(made['flows'])} flows",
     }

@@ -60,15 +60,16 @@ _COMPARED = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operat
 
 def _condition(word: str) -> _Condition:
     """Parse `gap>0.01`: a name, a comparison and a number; nothing is evaluated as code."""
-    found = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", word)
-    allowed = f"like gap>0.01, with a name among {', '.join(_FAILURES)}, then > or < or >= or <=, then a number"
-    if found is None or found[1] not in _FAILURES:
-        raise refuse("fail_if", repr(word), allowed)
+    found = re.fullmatch(rf"\s*({'|'.join(_FAILURES)})\s*(>=|<=|>|<)\s*(\S+)\s*", word)
     try:
-        limit = float(found[3])
+        limit = float(found[3]) if found else math.nan
     except ValueError:
-        raise refuse("fail_if", repr(word), allowed) from None
-    if not math.isfinite(limit):
+        limit = math.nan
+    if found is None or not math.isfinite(limit):
+        names = ", ".join(_FAILURES)
+        allowed = (
+            f"like gap>0.01, with a name among {names}, then > or < or >= or <=, then a number"
+        )
         raise refuse("fail_if", repr(word), allowed)
     return _Condition(found[1], found[2], limit)
 
@@ -126,30 +127,10 @@ def judge(args: Any) -> render.Shown:
     for name, word in (("out", args.out), ("fail-if", args.fail_if), ("quick", args.quick or None)):
         if args.all and word is not None:
             raise Refusal(f"--{name} and --all cannot be combined: leave out one of them")
-    from ..studies import judge as judging
-
     if args.all:
-        standings = judging.league(progress=args.progress, heads=True)
-        fields = {
-            "rows": [
-                _standing_fields(it) | {"two_heads": it.two_heads and float(it.two_heads)}
-                for it in standings
-            ]
-        }
-        columns = "attention", "family", "growth", "gap", "free bias", "two heads"
-        rows = [
-            (
-                it.name,
-                it.traits.family,
-                it.traits.growth,
-                render.significant(it.gap, sheets.DIGITS),
-                render.significant(it.gap_with_bias, sheets.DIGITS),
-                "—" if it.two_heads is None else render.significant(it.two_heads, 4),
-            )
-            for it in standings
-        ]
-        title = "Mean gap to Bayes with infinite data, with a free bias, and as two heads on flipped needles"
-        return render.Shown(fields, [render.table(title, columns, rows)])
+        return _league(args.progress)
+    from ..studies.judge import normalised
+
     name, word = ("kernel", args.kernel) if args.kernel else ("attention", args.attention)
     out = sys.stdout
 
@@ -161,15 +142,10 @@ def judge(args: Any) -> render.Shown:
 
     with user_code(name, word):
         student = load_function(name, word)
-        student = judging.normalised(student) if args.kernel else student
-        verdict = judging.judge(
-            student,
-            word,
-            args.progress,
-            args.limit,
-            show=show if args.format == "text" else None,
-            quick=args.quick,
-        )
+        student = normalised(student) if args.kernel else student
+        said = show if args.format == "text" else None
+        how = {"show": said, "quick": args.quick}
+        verdict = ar.judge(student, word, args.progress, args.limit, **how)
     files = []
     if args.out is not None:
         from ..studies.judge.picture import draw
@@ -186,6 +162,20 @@ def judge(args: Any) -> render.Shown:
     write = sheets.as_markdown if args.format == "md" else sheets.as_latex
     words = write([*sheets.exact_parts(verdict), *sheets.later_parts(verdict)])
     return shown._replace(parts=[words], raw=True)
+
+
+def _league(progress: render.Report) -> render.Shown:
+    """The catalogue, ranked by gap."""
+    fields, rows = [], []
+    for it in ar.league(progress=progress, heads=True):
+        pair, digits = it.two_heads, sheets.DIGITS
+        fields.append(_standing_fields(it) | {"two_heads": pair and float(pair)})
+        gaps = [render.significant(gap, digits) for gap in (it.gap, it.gap_with_bias)]
+        two_heads = "—" if pair is None else render.significant(pair, 4)
+        rows.append((it.name, it.traits.family, it.traits.growth, *gaps, two_heads))
+    columns = "attention", "family", "growth", "gap", "free bias", "two heads"
+    title = "Mean gap to Bayes with infinite data, with a free bias, and as two heads on flipped needles"
+    return render.Shown({"rows": fields}, [render.table(title, columns, rows)])
 
 
 _NUMPY_WARNINGS = "overflow|underflow|invalid value|divide by zero|All-NaN|Casting complex"
@@ -222,16 +212,13 @@ def load_function(argument: str, word: str) -> Any:
         raise refuse(argument, repr(word), f"MODULE:FUNCTION, such as {told}")
     if argument == "attention" and not colon:
         if word not in ar.CATALOGUE and Path(f"{word}.py").is_file():
-            raise refuse(
-                argument, repr(word), f"{word}:NAME, where NAME is a function in {word}.py"
-            )
+            allowed = f"{word}:NAME, where NAME is a function in {word}.py"
+            raise refuse(argument, repr(word), allowed)
         if word == ar.BayesSoftmax.name:
-            heads = f"attnrisk population --task features --features flipped:9 --heads 2 --attention {word}"
-            raise refuse(
-                argument,
-                repr(word),
-                f"an attention of one head; for this one, of several, use `{heads}`",
-            )
+            heads = "attnrisk population --task features --features flipped:9 --heads 2"
+            use = f"`{heads} --attention {word}`"
+            allowed = f"an attention of one head; for this one, of several, use {use}"
+            raise refuse(argument, repr(word), allowed)
         return one_of(argument, word, ar.CATALOGUE)
     if not module or not name:
         raise refuse(argument, repr(word), "MODULE:FUNCTION")
@@ -243,11 +230,9 @@ def load_function(argument: str, word: str) -> Any:
     except SystemExit:
         raise refuse(argument, repr(word), "a function that does not end the program") from None
     except Exception as error:  # whatever the user's module raises is shown to the user
-        said = f"({type(error).__name__}: {error})"
-        allowed = (
-            "MODULE:FUNCTION of a module in this folder, or an installed one, that can be imported"
-        )
-        raise refuse(argument, f"{word!r} {said}", allowed) from error
+        given = f"{word!r} ({type(error).__name__}: {error})"
+        where = "in this folder, or an installed one, that can be imported"
+        raise refuse(argument, given, f"MODULE:FUNCTION of a module {where}") from error
     finally:
         sys.path.remove("")
     return found
@@ -304,12 +289,7 @@ def _at_worst_fields(verdict: Verdict) -> dict[str, Any] | None:
 
 def _cause_fields(each: Any) -> dict[str, Any]:
     """JSON fields of a counterfactual: the change, what it recovers and where, and the remaining gaps."""
-    return {
-        "what": each.what,
-        "recovers": each.recovers,
-        "where": each.where,
-        **{"gaps": each.after._asdict()},
-    }
+    return render.picked(each, "what", "recovers", "where") | {"gaps": each.after._asdict()}
 
 
 def _standing_fields(standing: Standing | Verdict) -> dict[str, Any]:

@@ -141,7 +141,6 @@ def _optimal_words(found: ar.OptimalAsymptotics, digits: int = render.DIGITS) ->
 
 
 def _separation_words(found: Any) -> str | None:
-
     if found.M.value.shape[0] == 2:
         return None
     words = f"{ar.head_separation(found.overlaps):z.4f}"

@@ -24,15 +24,10 @@ _SURVIVAL = {
     "threshold.",
 }
 _TABLES = {"fixed": "ten tokens", "lengths": "random length", "haystack": "long sequence"}
-_TEX = {letter: f"\\{letter}" for letter in "&%_#${}"} | {
-    "\\": r"\textbackslash{}",
-    "^": r"\^{}",
-    "~": r"\~{}",
-    "±": r"$\pm$",
-    "→": r"$\to$",
-    "≥": r"$\ge$",
-}
-_GREEK = {"χ": r"$\chi$", "φ": r"$\varphi$", "ν": r"$\nu$", "α": r"$\alpha$", "Σ": r"$\sum$"}
+_TEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
+_TEX |= {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}"}
+_TEX |= {"±": r"$\pm$", "→": r"$\to$", "≥": r"$\ge$", "Σ": r"$\sum$"}
+_TEX |= {"χ": r"$\chi$", "φ": r"$\varphi$", "ν": r"$\nu$", "α": r"$\alpha$"}
 
 
 class Sheet(NamedTuple):
@@ -85,7 +80,7 @@ def as_latex(parts: Sequence[Part]) -> str:
 
 
 def _tex(words: str) -> str:
-    return "".join({**_TEX, **_GREEK}.get(letter, letter) for letter in words)
+    return "".join(_TEX.get(letter, letter) for letter in words)
 
 
 def exact_parts(verdict: Verdict) -> list[Part]:
