@@ -234,6 +234,13 @@ def test_figure_prints_its_files(run, drawn, tmp_path, monkeypatch):
     assert drawn == [("2", Path("build/figures"), False)]
 
 
+def test_names_of_files_are_printed_as_they_are(run, drawn, tmp_path):
+    folder = tmp_path / "[red]:smile:" / ("long" * 50)
+    assert run("figure", "2", "--out", str(folder)).out.splitlines()[0] == str(
+        folder / "figure.png"
+    )
+
+
 def test_figure_json(run, drawn, tmp_path):
     fields = answer(run("figure", "haystack", "--quick", "--out", str(tmp_path), "--json"))
     json_fields.check(json_fields.KNOWN["figure 2"], fields)

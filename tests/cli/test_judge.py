@@ -467,7 +467,7 @@ def test_a_closed_pipe_is_not_blamed_on_the_function(run, judged, monkeypatch):
     def closed(*parts):
         raise SystemExit(1)
 
-    monkeypatch.setattr("attnrisk.cli.command._print_parts", closed)
+    monkeypatch.setattr("attnrisk.cli.command.print_parts", closed)
     ran = run("judge", "linear")
     assert (ran.code, ran.err) == (1, "")
 

@@ -7,9 +7,11 @@ import pytest
 
 from attnrisk import Estimate, MaxSLR, Overlaps, Result, SpikedSLR
 from attnrisk.cli.render import (
+    facts,
     nested,
     overlap_words,
     print_json,
+    print_parts,
     result_notes,
     result_words,
     significant,
@@ -119,3 +121,10 @@ def test_what_did_not_converge_is_marked():
     assert result_words(Result.TIME_OVER) == "NOT CONVERGED: the last time was reached"
     notes = result_notes([Result.CONVERGED, Result.DIVERGED, Result.DIVERGED])
     assert notes == ["! NOT CONVERGED: diverged (2 of 3)"]
+
+
+def test_brackets_are_no_markup(capsys):
+    print_parts(facts("[red]", {"store": "[bold]a:smile:.sqlite"}))
+    out = capsys.readouterr().out
+    assert "[red]" in out
+    assert "[bold]a:smile:.sqlite" in out

@@ -12,7 +12,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from .._check import Refusal, refuse
 from .options import JSON, Options, flag_of
-from .render import Shown, print_json, print_rich, working
+from .render import Shown, print_json, print_parts, working
 
 ASK, LEARN = "Infinite data", "Finite data"
 JUDGE, REPRODUCE, EXPLORE = "Evaluate and compare", "Figures and sweeps", "Interactive page"
@@ -62,7 +62,7 @@ def command(panel: str, doing: str, *options: Options) -> Callable[[Function], F
             try:
                 with working(doing) as progress:
                     read = {one.name: one.value(words) for one in options}
-                    print_now = (lambda *parts: None) if json else _print_parts
+                    print_now = (lambda *parts: None) if json else print_parts
                     shown = function(
                         SimpleNamespace(**read, progress=progress, print_now=print_now)
                     )
@@ -94,19 +94,12 @@ def _as_given(error: Refusal, options: tuple[Options, ...]) -> Refusal:
     return refuse(f"{typed.get(first, first)} {rest}".rstrip(), given, allowed)
 
 
-def _print_parts(*parts: Any) -> None:
-    for part in parts:
-        print_rich(*part if isinstance(part, tuple) else (part,))
-
-
 def _print(shown: Shown, as_json: bool) -> None:
     as_json = as_json or shown.always_json
     if as_json and shown.fields:
         print_json(shown.fields)
-    elif shown.raw:
-        print("\n".join(shown.parts), flush=True)
     elif not as_json:
-        _print_parts(*shown.parts)
+        print_parts(*shown.parts)
     if shown.note:
         typer.echo(shown.note, err=True)
     raise typer.Exit(shown.code)

@@ -161,7 +161,7 @@ def judge(args: Any) -> render.Shown:
         return shown._replace(always_json=True)
     write = sheets.as_markdown if args.format == "md" else sheets.as_latex
     words = write([*sheets.exact_parts(verdict), *sheets.later_parts(verdict)])
-    return shown._replace(parts=[words], raw=True)
+    return shown._replace(parts=[words])
 
 
 def _league(progress: render.Report) -> render.Shown:

@@ -36,10 +36,9 @@ class Shown(NamedTuple):
     """A result as JSON fields and as text, the exit code, and messages for standard error."""
 
     fields: Mapping[str, Any] = {}
-    parts: Sequence[Any] = ()  # each a renderable, or a pair of a wide and a narrow one
+    parts: Sequence[Any] = ()  # each plain text, a renderable, or a pair of a wide and a narrow one
     code: int = 0
     note: str = ""
-    raw: bool = False  # parts are text to be printed as it is
     always_json: bool = False
 
     def interrupted(self, note: str = "Interrupted") -> Shown:
@@ -228,19 +227,27 @@ def _valid(value: Any) -> Any:
     return value
 
 
-def print_rich(what: RenderableType, narrow: RenderableType | None = None) -> None:
-    """Print a table or panel, or the `narrow` one if it does not fit."""
+def print_parts(*parts: Any) -> None:
+    """Print each part; of a pair the second if the first does not fit."""
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
-    full = console.measure(what, options=console.options.update_width(_UNBOUNDED)).maximum
-    console.print(what if narrow is None or full <= console.width else narrow)
+    width = None if sys.stdout.isatty() else _WIDE
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
+    unbounded = console.options.update_width(_UNBOUNDED)
+    for part in parts:
+        if isinstance(part, str):
+            print(part, flush=True)
+            continue
+        wide, narrow = part if isinstance(part, tuple) else (part, part)
+        fits = console.measure(wide, options=unbounded).maximum <= console.width
+        console.print(wide if fits else narrow)
 
 
 def facts(title: str, rows: Mapping[str, str | None]) -> RenderableType:
     """A small panel of names and values; names without a value are left out."""
     from rich.panel import Panel
     from rich.table import Table
+    from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
@@ -248,7 +255,7 @@ def facts(title: str, rows: Mapping[str, str | None]) -> RenderableType:
     for name, value in rows.items():
         if value is not None:
             grid.add_row(name, value)
-    return Panel.fit(grid, title=title, title_align="left", padding=(0, 1))
+    return Panel.fit(grid, title=Text(title), title_align="left", padding=(0, 1))
 
 
 def table(
