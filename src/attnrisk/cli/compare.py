@@ -56,7 +56,7 @@ def _picture(word: str) -> Path:
         "Distribution of the shift, for --task features, its numbers in units of ν: flipped:1, one-of:1,0.5.",
         metavar="LAW",
     ),
-    options.whole("heads", "Number of heads of each attention.", 1, 100, "1"),
+    options.HEADS,
     options.option(
         "length", "Numbers of tokens, separated by commas.", "10,1000,100000", "L,L,...", _lengths
     ),
@@ -137,7 +137,6 @@ def needs(args: Any) -> render.Shown:
 
     Example: attnrisk needs softmax --risk 0.5, or: attnrisk needs softmax --attention linear
     """
-
     if (args.risk is None) == (args.attention is None):
         said = "missing, as is --attention" if args.risk is None else "given with --attention"
         raise refuse("risk", f"({said})", "given, or --attention, and not both")
@@ -160,11 +159,8 @@ def needs(args: Any) -> render.Shown:
         "other": args.attention,
         "heads": args.heads,
         "risk": args.risk,
-        "alpha": None if found.alpha is None else float(found.alpha),
-        "alpha_error": None if found.alpha is None else float(found.alpha.error),
-        "limit": float(found.limit),
-        "result": found.reason,
-        "converged": found.converged,
+        "alpha_error": None,
+        **render.fields_of(found, reason="result"),
     }
     title = f"Data that {args.name} needs to get {goal}, {render.task_words(args.task)}"
     return render.Shown(fields, [render.facts(title, rows)])
@@ -177,14 +173,15 @@ def _learner(argument: str, word: str, args: Any) -> ar.AbstractAttention:
     from ..studies.judge.traits import traits
 
     try:
-        if ":" in word:
-            one = recognise(load_function("attention", word), word)
+        given = word if word == ar.BayesSoftmax.name else load_function("attention", word)
+        if given == word:
+            found = options.named_attention(word, "default", args.heads)
+        else:
+            one = recognise(given, word)
             if traits(one).slope == "missing":
                 allowed = "a function that jax can differentiate twice, not one of NumPy or PyTorch"
                 raise refuse("attention", repr(word), allowed)
             found = one if args.heads == 1 else ar.Heads(one, args.heads)
-        else:
-            found = options.named_attention(word, "default", args.heads)
         learnable(args.task, learner(found))
     except Refusal as error:
         if error.parts is None or error.parts[0] != "attention":

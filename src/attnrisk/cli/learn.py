@@ -12,6 +12,7 @@ from . import options, render
 from .command import LEARN, command
 
 _DIGITS = 6  # of a number in a table, which fits a terminal of 80 columns
+_RIVAL = ("start", "result", "converged", "test_risk", "objective")
 
 
 def can_be_learned(attention: ar.AbstractAttention) -> bool:
@@ -70,11 +71,7 @@ def erm(args: Any) -> render.Shown:
             **render.head_fields(task, attention, found),
             "bias": None if found.bias is None else found.bias.value.tolist(),
             "warning": found.warning or None,
-            "rivals": [
-                {"start": it.start, "result": str(it.result), "converged": it.converged}
-                | {name: float(getattr(it, name)) for name in ("test_risk", "objective")}
-                for it in found.rivals
-            ],
+            "rivals": [render.picked(it, *_RIVAL) for it in found.rivals],
         }
         for attention, found in answers
     ]

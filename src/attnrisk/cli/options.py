@@ -176,7 +176,7 @@ _BIAS = option(
     "default",
     "free|NUMBER",
 )
-_HEADS = whole("heads", "Number of heads of each attention.", 1, 100, "1")
+HEADS = whole("heads", "Number of heads of each attention.", 1, 100, "1")
 
 
 def heads(suited: Callable[[ar.AbstractAttention], bool] = lambda attention: True) -> Options:
@@ -192,7 +192,7 @@ def heads(suited: Callable[[ar.AbstractAttention], bool] = lambda attention: Tru
         return [named_attention(name, bias, heads) for name in dict.fromkeys(listed)]
 
     several = option("attention", meaning, ["softmax"], "NAME", read=list, kind=list[str])
-    return _group("attentions", [several, _BIAS, _HEADS], read)
+    return _group("attentions", [several, _BIAS, HEADS], read)
 
 
 def named_attention(attention: str, bias: str, heads: int) -> ar.AbstractAttention:
@@ -273,7 +273,7 @@ ONE_WITH_HEADS = _group(
     "attention",
     [
         option("attention", "A name listed by `attnrisk attentions`.", "softmax", "NAME"),
-        *(_BIAS, _HEADS),
+        *(_BIAS, HEADS),
     ],
     named_attention,
 )
