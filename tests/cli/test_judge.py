@@ -433,6 +433,7 @@ def test_needs_takes_functions(run, asked_needs, folder):
         ("softmax --attention relu", "--attention = relu is not allowed: --attention must be one"),
         ("softmax --attention softmix", "--attention = 'softmix' is not allowed"),
         ("mine_to_judge:missing --risk 0.5", "NAME = 'mine_to_judge:missing' (AttributeError"),
+        ("mine_to_judge --risk 0.5", "NAME must be mine_to_judge:NAME, where NAME is a function"),
         ("mine_to_judge:numpy_style --risk 0.5", "that jax can differentiate twice"),
         ("softmax --risk 0.5 --length 2000", "--length = 2000"),
     ],
@@ -456,10 +457,12 @@ def late(scores):
 """
 
 
-def test_a_function_that_raises_later_is_one_line(run, folder):
+@pytest.mark.parametrize("command", ["judge --quick", "compare --length 3"])
+def test_a_function_that_raises_later_is_one_line(run, folder, command):
     (folder / "late_to_judge.py").write_text(LATE)
-    ran = run("judge", "late_to_judge:late", "--quick")
-    assert ran.code == 2
+    sys.modules.pop("late_to_judge", None)
+    ran = run(*command.split(), "late_to_judge:late")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "it raised KeyError: 'late failure'" in ran.err
 
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attnrisk as ar
 
-from .._check import one_of, refuse
+from .._check import refuse
 from .._files import writable_folder
 from . import options, render
 from .command import LEARN, command
 from .interrupts import RESUMED, deferred
 from .judge import load_function, user_code
-
-if TYPE_CHECKING:
-    from ..trained import Trained
 
 # As in attnrisk.trained, which takes a second to import.
 _TASKS = ("recall", "needle", "text", "zoology")
@@ -108,7 +103,7 @@ def train(args: Any) -> render.Shown:
     from ..trained import train as train_copies
 
     sizes = {name: getattr(args, name) for name in ("length", "pairs", "vocabulary", "text")}
-    task = get_task(one_of("task", args.task, _TASKS), **sizes)
+    task = get_task(args.task, **sizes)
     shape = {name: getattr(args, name) for name in ("width", "layers", "heads", "steps", "batch")}
     with user_code("attention", args.attention):
         attention = _load_attention(args.attention)
@@ -121,23 +116,19 @@ def train(args: Any) -> render.Shown:
             check()
 
         copy = Copy(args.learning_rate, args.seed)
-        with redirect_stdout(sys.stderr):  # what a user's function prints is no part of the answer
+        with user_code("attention", args.attention):
             (found,) = train_copies(setting, [copy], checkpoint=args.checkpoint, watch=watch)
     fields = render.fields_of(found) | {"attention": args.attention, "task": args.task}
     fields |= shape | {"steps_done": len(found.losses)}
-    title = f"{args.attention} on {args.task}, {args.layers} layers of width {args.width}"
-    shown = render.Shown(fields, [render.facts(title, _facts(found))])
-    return shown.interrupted(said) if found.result == ar.Result.INTERRUPTED else shown
-
-
-def _facts(found: Trained) -> dict[str, str | None]:
-    return {
+    loss = f"{found.loss:.4f} nats; {found.train_loss:.4f} at the end of the training"
+    rows = {
         "accuracy": f"{found.accuracy:.4f} on test data" if found.converged else None,
-        "loss": f"{found.loss:.4f} nats; {found.train_loss:.4f} at the end of the training"
-        if math.isfinite(found.loss)
-        else None,
+        "loss": loss if math.isfinite(found.loss) else None,
         "bits per character": render.optional(found.bits_per_character, ".4f"),
         "parameters": f"{found.parameters:,}",
         "result": f"{render.result_words(found.result)} ({len(found.losses)} steps)",
         "time": f"{found.seconds:.3g} s",
     }
+    title = f"{args.attention} on {args.task}, {args.layers} layers of width {args.width}"
+    shown = render.Shown(fields, [render.facts(title, rows)])
+    return shown.interrupted(said) if found.result == ar.Result.INTERRUPTED else shown
