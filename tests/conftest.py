@@ -9,6 +9,7 @@ import signal
 # by jax when it is imported.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.abspath(".pytest_cache/compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as commands do; read by NumPy
 
 import jax
 import numpy as np

@@ -2,6 +2,8 @@
 
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import EXACT
@@ -120,13 +122,15 @@ def test_powers_are_read_off_far_scores():
     for attention, exponent in ((ar.Softplus(), 1.0), (ar.SquaredRelu(), 2.0)):
         limit = power_limit(attention)  # nothing is left below zero
         assert (limit.exponent, limit.log_ratio) == (exponent, -np.inf)
+    step = power_limit(ar.Kernel(lambda x: jnp.log(0.01 + jax.nn.sigmoid(x))))
+    assert step.exponent == 0.0
+    assert step.log_ratio == pytest.approx(np.log(0.01 / 1.01))
     assert power_limit(ar.Softmax()) is None
     assert power_limit(ar.Kernel(lambda x: -(x**2))) is None
+    assert power_limit(ar.Kernel(jax.nn.log_sigmoid)) is None
 
 
 def _log_square(x):
-    import jax.numpy as jnp
-
     return jnp.log(x**2 + 1e-300)
 
 

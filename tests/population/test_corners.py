@@ -15,6 +15,7 @@ from scipy.special import erf, erfc, expit, log_ndtr
 from scipy.stats import binom, norm
 
 import attnrisk as ar
+from attnrisk.population.uncompiled import uncompiled_minima
 
 STEP = 0.2  # in the exponent of a Gumbel cdf: equal steps have an error of e^(−π²/STEP)
 
@@ -302,27 +303,53 @@ def test_the_error_of_a_minimum_holds_at_kinks_of_the_max_task():
     assert abs(least.fun - float(found.risk)) < found.risk.error < 1e-5
 
 
-@pytest.mark.parametrize(("floor", "m_kk"), [(0.01, 0.29), (1e-6, 2.0)])
-def test_a_kernel_that_jumps(floor, m_kk):
-    """A step with a floor: the number of ordinary tokens above it is binomial."""
-    nu, length, m_vv, jump = 5.0, 10, 0.8, 0.5
-    kernel = ar.Kernel(lambda x: jnp.where(x > jump, 0.0, jnp.log(floor)), features=(0.0, jump))
-    found = ar.population_risk(
-        ar.SpikedSLR(nu, length),
-        kernel,
-        ar.Overlaps(m_kk=m_kk, m_kv=0, m_vk=0, m_vv=m_vv, q_kk=m_kk**2, q_kv=0, q_vv=m_vv**2),
-    )
+def _step_moments(nu, length, floor, threshold):
+    """`A` and `B` of a step: the number of ordinary tokens whose field is above the threshold is binomial."""
     above = np.arange(length)
-    others = binom.pmf(above, length - 1, norm.sf(jump / m_kk))
+    others = binom.pmf(above, length - 1, norm.sf(threshold))
     label = power = 0.0
-    passed = norm.sf(jump / m_kk - np.sqrt(nu))
+    passed = norm.sf(threshold - np.sqrt(nu))
     for own, share in ((1.0, passed), (floor, 1.0 - passed)):
         squares = own**2 + above + floor**2 * (length - 1 - above)
         total = own + above + floor * (length - 1 - above)
         label += share * others @ (own / total)
         power += share * others @ (squares / total**2)
+    return label, power
+
+
+def _step(floor, jump):
+    return ar.Kernel(lambda x: jnp.where(x > jump, 0.0, jnp.log(floor)), features=(0.0, jump))
+
+
+@pytest.mark.parametrize(("floor", "m_kk"), [(0.01, 0.29), (1e-6, 2.0)])
+def test_a_kernel_that_jumps(floor, m_kk):
+    nu, length, m_vv, jump = 5.0, 10, 0.8, 0.5
+    found = ar.population_risk(
+        ar.SpikedSLR(nu, length),
+        _step(floor, jump),
+        ar.Overlaps(m_kk=m_kk, m_kv=0, m_vk=0, m_vv=m_vv, q_kk=m_kk**2, q_kv=0, q_vv=m_vv**2),
+    )
+    label, power = _step_moments(nu, length, floor, jump / m_kk)
     assert abs(float(found) - (1.0 - 2.0 * m_vv * label + m_vv**2 * power)) <= found.error + 1e-15
     assert found.error < 1e-8
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("minima", [ar.population_minima, uncompiled_minima])
+def test_the_best_threshold_of_a_kernel_that_jumps(free, minima):
+    """Only the ratio of the jump to the norm of `k` matters, and with a free bias a search over both finds a valley."""
+    nu, length, floor, jump = 5.0, 10, 0.01, 0.5
+
+    def explained(threshold):
+        label, power = _step_moments(nu, length, floor, threshold)
+        return label**2 / power
+
+    least = minimize_scalar(lambda x: -explained(x), bounds=(0.5, 3.0), method="bounded")
+    (found,) = minima([ar.SpikedSLR(nu, length)], _step(floor, jump).with_free_bias(free))
+    assert found.result is ar.Result.CONVERGED
+    assert abs(float(found.risk) - (1.0 + least.fun)) <= found.risk.error + 1e-9
+    threshold = (jump - found.bias) / float(found.overlaps.m_kk)
+    assert explained(threshold) == pytest.approx(-least.fun, abs=1e-7)
 
 
 def test_an_attention_that_is_too_steep_says_so():

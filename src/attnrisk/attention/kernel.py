@@ -24,6 +24,9 @@ from .base import (
 _FAR = 5e3  # scores from which powers are read off
 _SAME_POWER = 1e-4
 _MOST_POWERS = 8.0
+_CONSTANT = (
+    1e-12  # change of log φ between scores of `_FAR` and 8 times it, below which φ is a step there
+)
 _STEEP = 100.0  # factor by which log φ grows from 10 to 20, beyond any kernel in use
 
 
@@ -126,6 +129,8 @@ def power_limit(kernel: AbstractKernel) -> PowerKernel | None:
     above, below = (np.asarray(log_phi(sign * sizes)) for sign in (1.0, -1.0))
     if not np.isfinite(above).all():
         return None
+    if np.isfinite(below).all() and max(np.ptp(above), np.ptp(below)) < _CONSTANT:
+        return PowerKernel(exponent=0.0, log_ratio=float(below[-1] - above[-1]))
     # The corrections of lower powers fall like the inverse of the size, and are removed.
     powers = np.diff([above, np.maximum(below, -LARGEST)]) / np.log(2.0)
     exponents = 2.0 * powers[:, 1:] - powers[:, :-1]

@@ -36,6 +36,8 @@ def attnrisk(context: typer.Context, version: Annotated[bool, _VERSION] = False)
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     else:
+        # Before NumPy is imported: questions run side by side, and threads within a product would wait for each other.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         compile_quickly()
         enable_compile_cache()
 

@@ -14,7 +14,7 @@ _TOLERANCE = 1e-8  # of a step of the map, relative
 # Plain steps first; and steps at most, in general and in tuning from near a fixed point: there five are common.
 _PLAIN_STEPS, MOST_STEPS, MOST_NEAR = 6, 80, 30
 _FLAT = 1e-4  # a singular value of `1 − T'` in natural units, relative, that differences do not tell from zero
-_FAR = 0.05  # a step after which all minima are searched for again
+_FAR = 0.1  # a step after which all minima are searched for again; one of a bias is not: a bias may diverge
 # Standard errors that the map may still move by: in the first searches, and after so many.
 _SLIGHT, _SEARCHES, _JUMP = 0.05, 4, 2.0
 LONGEST_STEP, _DAMPING = 0.5, 0.7  # a Newton step, relative to each unknown; and a plain one
@@ -150,7 +150,9 @@ def run_newton(
         if count == most_steps - 1:
             break
         ahead = _stepped(averages.layout, x, step, start.near or count >= _PLAIN_STEPS)
-        anew = bool(np.any(np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))))
+        far = np.abs(ahead - x) > _FAR * (0.1 + np.abs(x))
+        far[averages.layout.places.bias] = False
+        anew = bool(np.any(far))
         x = ahead
     assert last is not None
     return FixedPointSolution(

@@ -7,6 +7,7 @@ can have its infimum where both diverge together. All others have a minimum, fou
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -86,11 +87,10 @@ def _kernel_minimum(
     limit = softmax_limit(task, attention, softmax)
     if limit is not None and is_optimal:
         return limit
+    found = shifted_power_minimum(task, attention)
+    if found is not None:
+        return found
     power = two_sided_power(attention)
-    if power is not None and (shift := shift_to_power(attention, power)) is not None:
-        found = homogeneous_minimum(task, power.with_free_bias())
-        biased = attention.with_bias(found.bias - shift)
-        return Minimum(found.risk, found.overlaps, biased, found.result)
     stretched = None if power is None else power_minimum(task, attention, power)
     (searched,) = search([task], attention, nearest=stretched is not None)
     candidates = [each for each in (limit, stretched, searched) if each is not None]
@@ -154,18 +154,42 @@ def two_sided_power(attention: Any) -> PowerKernel | None:
     return power if power is not None and math.isfinite(power.log_ratio) else None
 
 
-def shift_to_power(attention: Any, power: PowerKernel) -> float | None:
-    """The shift of the scores that makes a kernel equal to its limiting power; `None` if it only tends to it.
+def shifted_power_minimum(
+    task: AbstractTask,
+    attention: Any,
+    homogeneous: Callable[[AbstractTask, Any], Minimum] | None = None,
+) -> Minimum | None:
+    """The minimum for a kernel that is a power of shifted scores, by that of the power; `None` for any other.
 
-    All multiples of the best `k` and bias then have the same risk, and a search over both has no single minimum.
+    All multiples of `k` and of the shifted bias have the same risk: a search over both has no single minimum.
     """
-    slope = float(slopes(attention, np.zeros(1))[0])
-    if not 1.0 / LARGEST < abs(slope) < LARGEST:
+    power = two_sided_power(attention)
+    shift = None if power is None else _shift_to_power(attention, power)
+    if power is None or shift is None:
         return None
-    shift, sizes = power.exponent / slope, np.geomspace(0.01, 100.0, 33)
+    bias = float(attention.bias) + shift
+    if bias == 0.0 and not attention.free_bias:
+        return None  # its risk depends on the sign of `k` only
+    shifted = power.with_bias(bias).with_free_bias(attention.free_bias)
+    found = (homogeneous or homogeneous_minimum)(task, shifted)
+    return replace(found, attention=attention.with_bias(found.bias - shift))
+
+
+def _shift_to_power(attention: Any, power: PowerKernel) -> float | None:
+    """The shift of the scores that makes a kernel equal to its limiting power; `None` if it only tends to it."""
+    shifts = [-feature for feature in attention.features]
+    if power.exponent > 0:
+        slope = float(slopes(attention, np.zeros(1))[0])
+        if not 1.0 / LARGEST < abs(slope) < LARGEST:
+            return None
+        shifts = [power.exponent / slope]
+    sizes = np.geomspace(0.01, 100.0, 33)
     arguments = np.concatenate([-sizes, sizes])
-    difference = log_phi(attention, arguments - shift) - log_phi(power, arguments)
-    return shift if np.ptp(np.asarray(difference)) < _SAME_POWER else None
+    for shift in shifts:
+        difference = log_phi(attention, arguments - shift) - log_phi(power, arguments)
+        if np.ptp(np.asarray(difference)) < _SAME_POWER:
+            return shift
+    return None
 
 
 def power_minimum(

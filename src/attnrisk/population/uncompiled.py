@@ -23,7 +23,7 @@ from .bias import (
     explained,
     homogeneous_minimum,
     power_minimum,
-    shift_to_power,
+    shifted_power_minimum,
     softmax_limit,
     threshold_angles,
     two_sided_power,
@@ -50,6 +50,9 @@ _ROUGH, _FARTHEST_SCALE = 1e-5, 3.0  # of the logarithm of a length, a long step
 _UNSEEN = 1e-9  # share of what is explained by which such a step may be better unnoticed
 _MOST_SCANNED = 1e6  # terms of a sum up to which lengths and biases are scanned
 _STEPS = 2e-4, 2e-3  # of differences in the length and in the bias
+# Two large scores, the growth of `log φ` between them by which an exponential is known, and the norm of `k` up to which
+# panels that do not follow its transition serve it.
+_FAR_SCORES, _STEEP, _LONGEST_EXPONENTIAL = (100.0, 200.0), 20.0, 12.0
 _KINKED_STEPS = 2e-3, 2e-3  # where panels move with them
 _KINKED_RULES = ((3, 2), *((order, 8) for order in ORDERS))  # order and most cells of panels
 _MOST_NEWTON_STEPS, _FARTHEST_STEP = 6, 500.0  # the latter in those of differences
@@ -83,6 +86,10 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
         known, _ = attention.at_length(task.length.longest)
         found = _minimum(task, known.with_bias(float(known.bias)))
         return found and at_one_length(task, attention, found)
+    if kinked and not attention.knows_length:
+        found = shifted_power_minimum(task, attention)
+        if found is not None:
+            return found
     sums = _KinkedSums(task, attention) if kinked else _Sums(task, attention)
     if not (attention.free_bias and attention.compares_tokens):
         return _searched(sums)
@@ -97,11 +104,9 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
     power = two_sided_power(attention)
     if power is None:
         return _searched(sums)
-    shift = shift_to_power(attention, power)
-    if shift is not None:
-        found = _homogeneous_minimum(task, power.with_free_bias())
-        biased = attention.with_bias(found.bias - shift)
-        return Minimum(found.risk, found.overlaps, biased, found.result)
+    found = shifted_power_minimum(task, attention, _homogeneous_minimum)
+    if found is not None:
+        return found
     return _searched(sums, power_minimum(task, attention, power, _risk, _homogeneous_minimum))
 
 
@@ -176,9 +181,16 @@ class _Sums:
 
 
 class _KinkedSums(_Sums):
-    """The same with panels for each `k`, which meet where its scores pass a kink: they serve any norm."""
+    """The same with panels for each `k`, which meet where its scores pass a kink: they serve any norm, of a kernel that
+    grows exponentially a few."""
 
-    accuracy, steps, farthest = _LIMIT_ACCURACY, _KINKED_STEPS, LONGEST
+    accuracy, steps = _LIMIT_ACCURACY, _KINKED_STEPS
+
+    def __init__(self, task: AbstractTask, attention: Any):
+        known = in_numpy(attention, float(task.length.longest))
+        near, far = known.log_phi(np.array(_FAR_SCORES)).tolist()
+        self.farthest = _LONGEST_EXPONENTIAL if far - near > _STEEP else LONGEST
+        super().__init__(task, attention)
 
     def rule(self, which: int, m_kk: float, bias: float) -> Any:
         return _panels_at(self.task, self.attention.with_bias(bias), m_kk, which)
@@ -277,7 +289,7 @@ def _searched(sums: _Sums, limit: Minimum | None = None) -> Minimum | None:
     falling = sums.loss(end, 1) < sums.loss(inside, 1) - FLAT
     if falling and (limit is None or sums.risk(places[int(losses.argmin())]) < float(limit.risk)):
         return _searched_beyond(sums, float(lengths[losses.min(1).argmin()]), limit)
-    best = int(np.argmin(np.where(inner[:, None], losses, np.inf) if falling else losses))
+    best = int(np.argmin(np.where(inner[:, None], losses, np.inf)))
     at = _descended(sums, np.array(places[best]), best // biases.shape[1])
     if abs(at[0]) > 0.99 * sums.search.plan.reach:  # it falls on the way to the limit
         return limit if limit is not None and sums.risk(at.tolist()) > float(limit.risk) else None
