@@ -28,6 +28,8 @@ _GROWTH, _UNIT = 2.5, 0.4
 _BELOW = -np.array([40.0, 26.0, 14.0, 7.5, 4.2, 2.4, 1.1])
 _PAST = np.array([2.0, 4.5, 8.0, 13.0, 20.0, 28.0, 38.0])
 _BETWEEN = 8  # panels from the smallest to the largest log φ: a step with a floor of 10^-6 is then right to 10^-8
+# Past the smallest log φ of a step with a lower floor, as parts of the way; and those of _BELOW for its largest.
+_PAST_LOWEST, _BELOW_LARGEST = (np.arange(1, 9) / 8) ** 1.5, 3
 _CROSSING = 9  # panels from one token to L: under 2 units each up to L = 10^6
 # Around a constant c in the denominator: e^{-tc} passes from 0 to 1 like a Gumbel law.
 _PASSAGE = np.array([-4.5, -3, -2, -1, 0, 1, 2, 3.5, 6, 10, 16, 25, 38])
@@ -202,7 +204,8 @@ def transform_panels(
 ) -> tuple[Any, Any]:
     """Nodes and weights in `u`, given `log φ` on a grid of arguments that covers the distribution of each token.
 
-    `between` more edges are equally spaced from the smallest to the largest value, for a `φ` that jumps.
+    For a `φ` that jumps, `between` more edges are equally spaced from the smallest to the largest value; others follow
+    the smallest, past which the integrand dies like `e^{-u}`, and precede the largest.
     """
     xp = log_values.__array_namespace__()
     top = xp.max(log_values)
@@ -211,7 +214,10 @@ def transform_panels(
     low = xp.min(xp.where(finite, log_values, top))
     crossing = (xp.log(longest) + 3.0) / _CROSSING * np.arange(1, _CROSSING + 1)
     edges = [low + _BELOW, xp.where(finite, log_values, low), top + crossing]
-    edges.append(low + (top - low) * np.arange(1, between + 1) / (between + 1))
+    if between:
+        edges.append(low + (top - low) * np.arange(1, between + 1) / (between + 1))
+        beyond = xp.minimum(low + (xp.log(longest) + _PAST[-1]) * _PAST_LOWEST, top)
+        edges += [beyond, xp.maximum(top + _BELOW[_BELOW_LARGEST:], low)]
     return composite(xp.sort(xp.concatenate([*edges, top + crossing[-1] + _PAST])), order)
 
 
