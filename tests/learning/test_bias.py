@@ -120,6 +120,24 @@ def test_a_power_of_one_side_has_no_minimum_with_a_free_bias(root, side):
         ar.erm_asymptotics(TASK, power.with_free_bias(), ALPHA, ONE)
 
 
+def _step(above, below):
+    return lambda score: jnp.where(score > 0.7, above, below)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [ar.Kernel(_step(0.0, -3.0)), ar.Kernel(_step(0.0, -jnp.inf)), ar.Elementwise(_step(1.0, 0.0))],
+    ids=["floor", "none", "elementwise"],
+)
+def test_a_step_has_no_minimum_with_a_free_bias(step):
+    """Where it jumps at a score of zero only the sign of the scores matters, and ridges shrink `k`."""
+    with pytest.raises(ValueError, match=r"with a fixed bias other than 0\.7 it has one"):
+        ar.erm_asymptotics(TASK, step.with_free_bias(), ALPHA, ONE)
+    assert Problem.of(TASK, step, 4, 0).layout.biases == 0
+    stairs = ar.Elementwise(lambda score: _step(1.0, 0.0)(score) + _step(1.0, 0.0)(score - 1.0))
+    assert Problem.of(TASK, stairs.with_free_bias(), 4, 0).layout.biases == 1
+
+
 def test_the_gradient_in_the_bias(rng):
     data = ar.sample(ar.SpikedSLR(2.0, ar.uniform(2, 3)), jax.random.key(1), 30, 8)
     arrays = data.traceable(), ar.Sigmoid(), ar.Ridge(0.3, 0.7, 0.2)

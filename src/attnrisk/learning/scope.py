@@ -1,10 +1,12 @@
 """Which tasks the equations of sections 6 and 7 cover, up to which length, and which attentions can be learned."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from .._check import of_type, real, refuse, whole
 from ..attention import AbstractAttention
@@ -22,6 +24,8 @@ _LONGEST, _LONGEST_DENSE = 1000, 32
 MOST_HEADS = 3
 _TOKENS = 10.0  # at which a kernel that knows the length is looked at
 _FARTHEST = 1e6  # score at which a power may vanish
+# Between ±_WIDE a jump is located by so many sections into so many parts, to double precision.
+_WIDE, _PARTS, _SECTIONS = 30.0, 256, 6
 _NEAR = np.array(
     [1.0, -1.0, 5.0, -5.0, 20.0, -20.0]
 )  # scores, each paired with the next one outwards
@@ -141,25 +145,45 @@ def learns_bias(attention: AbstractAttention) -> bool:
 
 
 def scaleless_bias(attention: AbstractAttention) -> float | None:
-    """The bias with which the scale of the scores has no effect: 0 for ReLU, −8 for `(1 + χ/8)⁸`; usually `None`.
+    """The bias with which the scale of the scores has no effect: 0 for ReLU, −8 for `(1 + χ/8)⁸`, that at which a step
+    jumps; usually `None`.
 
     If there is one, and the bias is learned, the empirical risk has no minimum.
     """
     unbiased = attention.with_bias(np.zeros_like(attention.bias))
     if not unbiased.is_scale_sensitive:
         return 0.0
-    if unbiased.family != "kernel":
+    if unbiased.family not in ("kernel", "element-wise"):
         return None
-    # If φ is a power of the distance from its root, `1/(log φ)'` is linear. Of an exponential the root is infinite, and
-    # φ may vanish on one side of it.
     known: Any = unbiased.at_length(_TOKENS)[0]
-    with np.errstate(divide="ignore", invalid="ignore"):  # φ may vanish or be constant at a score
-        near, far = 1.0 / np.asarray(jax.vmap(jax.vmap(jax.grad(known.log_phi)))(_PAIRS))
-        roots = _PAIRS[0] - near * (_PAIRS[1] - _PAIRS[0]) / (far - near)
-    for root in roots[np.abs(roots) < _FARTHEST].tolist():
+    is_kernel = unbiased.family == "kernel"
+    roots = _jump(known.log_phi if is_kernel else known.weight)
+    if is_kernel:
+        # If φ is a power of the distance from its root, `1/(log φ)'` is linear. Of an exponential the root is infinite,
+        # and φ may vanish on one side of it.
+        with np.errstate(
+            divide="ignore", invalid="ignore"
+        ):  # φ may vanish or be constant at a score
+            near, far = 1.0 / np.asarray(jax.vmap(jax.vmap(jax.grad(known.log_phi)))(_PAIRS))
+            powers = _PAIRS[0] - near * (_PAIRS[1] - _PAIRS[0]) / (far - near)
+        roots = np.append(roots, powers[np.abs(powers) < _FARTHEST])
+    for root in roots.tolist():
         if not unbiased.with_bias(root).is_scale_sensitive:
             return root
     return None
+
+
+def _jump(function: Callable[[Any], Any]) -> Float[np.ndarray, " n"]:
+    """The score at which a step jumps; none of a function with other than two values."""
+    values, ends = jax.jit(lambda scores: function(scores)), (-_WIDE, _WIDE)
+    for _ in range(_SECTIONS):
+        scores = np.linspace(*ends, _PARTS + 1)
+        found = np.asarray(values(scores))
+        (before,) = np.nonzero(found[1:] != found[:-1])
+        if before.size != 1:
+            return np.zeros(0)
+        ends = scores[before[0]], scores[before[0] + 1]
+    return np.array(ends[:1])
 
 
 def level_bias(task: AbstractTask, attention: AbstractAttention) -> float:
