@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._check import real
+from .._check import Refusal, real, refuse
 
 Mask = Bool[Array, " L"] | None
 
 _STRETCH = 8.0  # of the scores, to see whether weights change
 _SHIFT = 3.0  # of the scores, likewise
+_HUGE = 1e100  # the square of a weight is still a number
 
 
 class AbstractAttention(eqx.Module):
@@ -84,10 +85,10 @@ class AbstractAttention(eqx.Module):
 
         Then only the ratio of the bias to the norm of `k` matters.
         """
-        unbiased = self.with_bias(0.0 * self.bias)
-        plain, stretched = unbiased._weights(1.0), unbiased._weights(_STRETCH)
+        unbiased, scale = self.with_bias(0.0 * self.bias), self.score_scale
+        plain, stretched = unbiased._weights(scale), unbiased._weights(_STRETCH * scale)
         largest = np.unravel_index(np.argmax(np.abs(plain)), plain.shape)
-        return bool(plain[largest] != 0) and _same(
+        return bool(plain[largest] != 0 and stretched[largest] != 0) and _same(
             stretched, plain * stretched[largest] / plain[largest]
         )
 
@@ -107,10 +108,21 @@ class AbstractAttention(eqx.Module):
         factor = plain[largest] / shifted[largest] if shifted[largest] != 0 else 1.0
         return _same(plain, factor * shifted)
 
+    @property
+    def score_scale(self) -> float:
+        """The scale on which weights change with the scores: less than one where a kernel such as ReLU has a small
+        constant in the denominator."""
+        return 1.0
+
     def _weights(self, scale: float, shift: float = 0.0) -> np.ndarray:
         """Weights of a few random sequences with scaled and shifted scores."""
         scores = np.random.default_rng(0).standard_normal((16, self.keys, 3))
-        return np.asarray(_attend(self, scale * scores + shift))
+        weights = np.asarray(_attend(self, scale * scores + shift))
+        if np.isnan(weights).any():
+            raise refuse_weights(self, "whose weights are nan at some scores")
+        if (largest := float(np.max(np.abs(weights)))) > _HUGE and scale <= 1.0:
+            raise refuse_weights(self, f"whose weights are as large as {largest:.2g}")
+        return weights
 
     def at_length(self, length: Any) -> tuple["AbstractAttention", Any]:
         """The attention for sequences of `length` tokens, and the factor by which scores are multiplied first."""
@@ -196,6 +208,28 @@ class AbstractSums(AbstractAttention):
     def total(self, counted: Any, log_scale: Any) -> Any:
         """The denominator, as a function of the sum."""
         return 1.0
+
+
+def refuse_weights(attention: AbstractAttention, why: str) -> Refusal:
+    """The exception to raise for weights that no integral can use."""
+    allowed = "one whose weights are numbers of moderate size: multiply them by a constant if they are not"
+    return refuse("attention", f"{attention.name} ({why})", allowed)
+
+
+def values_of(
+    name: str, function: Callable[..., Any], scores: Float[Array, "..."], *length: Any
+) -> Any:
+    """The value of a function at each score; a number counts as a constant function."""
+    values = function(scores, *length)
+    if isinstance(values, (bool, int, float, np.number)):
+        return jnp.full(jnp.shape(scores), float(values))
+    dtype, shape = getattr(values, "dtype", None), getattr(values, "shape", None)
+    is_real = dtype is not None and not jnp.issubdtype(dtype, jnp.complexfloating)
+    if is_real and shape == np.shape(scores):
+        return values
+    given = type(values).__name__ if dtype is None else f"{dtype} of shape {shape}"
+    allowed = "a function that returns a real number for each score of an array"
+    raise refuse(name, f"(which returns {given} for scores of shape {np.shape(scores)})", allowed)
 
 
 def count_tokens(scores: Float[Array, " L"], mask: Mask) -> Any:

@@ -18,6 +18,7 @@ from .base import (
     Mask,
     count_tokens,
     takes_length,
+    values_of,
 )
 
 
@@ -98,7 +99,8 @@ class Elementwise(AbstractElementwise):
         return AbstractElementwise.__call__(cast(Elementwise, known), scores, mask)
 
     def weight(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
-        return self.weight_fn(argument, *(() if self.length is None else (self.length,)))
+        length = () if self.length is None else (self.length,)
+        return values_of("weight", self.weight_fn, argument, *length)
 
 
 class Linear(AbstractElementwise):

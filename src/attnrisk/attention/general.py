@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from .._check import function as check_function
 from .._check import refuse, whole
-from .base import AbstractAttention, Mask, count_tokens
+from .base import AbstractAttention, Mask, count_tokens, values_of
 
 # In the place of scores of tokens that there are not: far below any score, and finite, so that derivatives are too.
 _ABSENT = -1e30
@@ -66,7 +66,7 @@ class General(AbstractGeneral):
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         scores = scores + self.bias
         if mask is None:
-            return self.function(scores)
+            return values_of("function", self.function, scores)
         if not self.takes_mask:
             raise refuse(
                 "function", self.function, "a function of (scores, mask) for padded sequences"

@@ -18,15 +18,17 @@ from .base import (
     AbstractSums,
     Mask,
     count_tokens,
+    refuse_weights,
     takes_length,
+    values_of,
 )
 
 _FAR = 5e3  # scores from which powers are read off
 _SAME_POWER = 1e-4
 _MOST_POWERS = 8.0
-_CONSTANT = (
-    1e-12  # change of log φ between scores of `_FAR` and 8 times it, below which φ is a step there
-)
+_CONSTANT = 1e-12  # change of log φ beyond `_FAR`, below which φ is a step there
+_SHORTEST, _SIZES = 1e-100, 201  # scores at which a kernel may exceed the constant
+_LARGEST_LOG = 1e5  # of `φ` at all scores near zero: beyond it rounding is seen in the weights
 _STEEP = 100.0  # factor by which log φ grows from 10 to 20, beyond any kernel in use
 
 
@@ -73,6 +75,12 @@ class AbstractKernel(AbstractSums):
         """The largest power of the distance from one of its `features` with which `φ` vanishes there; at least 1."""
         return _kink_power(self.with_bias(0.0))
 
+    @property
+    def score_scale(self) -> float:
+        if self.constant == 0 or self.analytic or self.knows_length:
+            return 1.0
+        return _score_scale(self.with_bias(0.0 if self.free_bias else float(self.bias)))
+
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         argument = scores + self.bias
         log_phi = self.log_phi(argument)
@@ -86,15 +94,36 @@ class AbstractKernel(AbstractSums):
         total = jnp.sum(phi)
         if self.constant > 0:
             total += self.constant * jnp.exp(-top)
-        weights = jnp.where(total > 0, phi / jnp.where(total > 0, total, 1.0), 0.0)
+        weights = jnp.where(total == 0, 0.0, phi / jnp.where(total == 0, 1.0, total))
         return self.share(argument) * weights
 
 
 @cache
 def _vanishes(kernel: AbstractKernel) -> bool:
     with jax.ensure_compile_time_eval():
-        probes = jax.jit(kernel.log_phi)(np.array([-1e3, -1.0, 0.0, 1.0, 1e3]))
-    return bool(np.any(np.isneginf(np.asarray(probes))))
+        probes = np.asarray(jax.jit(kernel.log_phi)(np.array([-1e3, -1.0, 0.0, 1.0, 1e3])))
+    least = float(np.min(np.abs(probes[1:-1])))
+    if _LARGEST_LOG < least < np.inf:
+        raise refuse_weights(
+            kernel, f"whose log_phi has the size {least:.2g} near 0: subtract that"
+        )
+    return bool(np.any(np.isneginf(probes)))
+
+
+@cache
+def _score_scale(kernel: AbstractKernel) -> float:
+    """The least distance from the bias at which `φ` exceeds the constant, up to one."""
+    sizes = np.geomspace(_SHORTEST, 1.0, _SIZES)
+    with jax.ensure_compile_time_eval():
+        values = jax.jit(kernel.log_phi)(kernel.bias + sizes * np.array([[-1.0], [1.0]]))
+    largest, level = np.max(np.asarray(values), 0), np.log(kernel.constant)
+    if not largest[0] < level < largest[-1]:
+        return 1.0
+    at = int(np.argmax(largest > level))
+    below = max(largest[at - 1], -LARGEST)
+    return float(
+        sizes[at] * (sizes[at - 1] / sizes[at]) ** ((largest[at] - level) / (largest[at] - below))
+    )
 
 
 @cache
@@ -211,7 +240,8 @@ class Kernel(AbstractKernel):
         return super().why_inaccurate()
 
     def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
-        return self.log_phi_fn(argument, *(() if self.length is None else (self.length,)))
+        length = () if self.length is None else (self.length,)
+        return values_of("log_phi", self.log_phi_fn, argument, *length)
 
 
 def _log_of_positive_part(x: Float[Array, "..."]) -> Float[Array, "..."]:

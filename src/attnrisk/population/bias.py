@@ -23,7 +23,7 @@ from ..numerics.arrays import as_arrays
 from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractTask
 from .engines import Correlations
-from .minimisers import Minimum, softmax_minimum
+from .minimisers import Minimum, softmax_minimum, value_norm
 from .overlaps import Overlaps, aligned
 from .plan import ORDERS, SOFTMAX, is_exact, kinks_at, plan
 from .risk import compiled_profile, population_risk
@@ -135,7 +135,7 @@ def softmax_limit(
 def explained(profile: Correlations) -> float:
     """`A²/B`, the decrease of the risk from `E[y²]` with the best `v`."""
     label, power = float(profile.label), float(profile.power)
-    return label**2 / power if power > 0 else 0.0
+    return label * label / power if power > 0 else 0.0  # a power would raise where it overflows
 
 
 @eqx.filter_jit
@@ -229,7 +229,7 @@ def unbiased_minimum(task: AbstractTask, attention: AbstractAttention) -> Minimu
     variance = float(task.label_variance)
     risk = estimate_from(variance - explained(coarse), variance - explained(fine))
     result = Result.CONVERGED if task.spread == 1.0 else Result.ON_MANIFOLD
-    return Minimum(risk, aligned(m_kk, float(fine.label / fine.power)), attention, result)
+    return Minimum(risk, aligned(m_kk, value_norm(attention, *fine)), attention, result)
 
 
 def threshold_angles(task: AbstractTask) -> np.ndarray:
@@ -278,7 +278,7 @@ def homogeneous_minimum(task: AbstractTask, attention: AbstractAttention) -> Min
     coarse, fine = (profile(angle, order) for order in ORDERS)
     variance = float(task.label_variance)
     risk = estimate_from(variance - explained(coarse), variance - explained(fine))
-    m_vv = float(fine.label / fine.power)
+    m_vv = value_norm(attention, *fine)
     m_kk, bias = math.cos(angle), math.sin(angle)
     if not attention.free_bias:
         stretch = abs(float(attention.bias)) / max(abs(bias), _SMALLEST_SINE)

@@ -1,18 +1,21 @@
 """The result type of a minimum, and minima in closed form (sections 3 and 4.4)."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
+import numpy as np
 
-from .._check import refuse
+from .._check import LARGEST, refuse
 from .._results import Estimate, Result
 from ..attention import AbstractAttention, Linear, Softmax
+from ..attention.base import refuse_weights
 from ..tasks import AbstractTask
 from .bayes import bayes_risk
 from .closed_forms import linear_risk, linear_scale, mean_relevant_field
 from .overlaps import Overlaps, aligned
 
+LONGEST_VALUE = math.sqrt(LARGEST)  # of v, whose square is an overlap
 _LONGEST = 1e3  # the key that is reported where only ever longer ones attain the risk
 
 
@@ -51,6 +54,20 @@ class Minimum(eqx.Module):
     def converged(self) -> bool:
         """Whether the search converged."""
         return self.result.converged
+
+
+def value_norm(attention: AbstractAttention, label: Any, power: Any) -> float:
+    """`m_vv = A/B` of the best `v`; 0 where all weights vanish. It is refused if it is not a number or too large."""
+    a, b = float(np.mean(label)), float(np.mean(power))
+    if a == 0 and b >= 0:
+        return 0.0
+    if not (math.isfinite(a) and math.isfinite(b)):
+        raise refuse_weights(attention, "whose weights, or their squares, are not finite numbers")
+    if not abs(a) <= LONGEST_VALUE * b:
+        raise refuse_weights(
+            attention, f"whose weights are so small that v would be longer than {LONGEST_VALUE:g}"
+        )
+    return a / b
 
 
 def linear_minimum(task: AbstractTask) -> Minimum:

@@ -19,20 +19,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._check import LARGEST, refuse, shown
+from .._check import refuse, shown
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.minimise import Bracket, bracket, map_batch
 from ..numerics.qmc import mean_estimate
 from ..numerics.quadrature import estimate_from
 from ..tasks import AbstractTask
-from .bias import biased_minima, unbiased_minimum
+from .bias import biased_minima, explained, unbiased_minimum
 from .bias_search import FLAT, Outcome, nested_search, newton_search
 from .closed_forms import floor
 from .engines import AbstractEngine, Correlations
 from .heads_minimum import heads_minimum
 from .limits import find_limit, profiles_at_infinity
-from .minimisers import Minimum, at_one_length
+from .minimisers import LONGEST_VALUE, Minimum, at_one_length, value_norm
 from .overlaps import aligned
 from .plan import SearchPlan, check_problem, is_exact, kinks_at, search_plan
 from .risk import population_risk
@@ -185,7 +185,7 @@ class _Problem(eqx.Module):
 def _loss(profile: Correlations) -> Array:
     """`−log(A²/B)`; infinite if the norm of the best `v` exceeds its limit."""
     a, b = jnp.abs(jnp.mean(profile.label)), jnp.mean(profile.power)
-    sound = (a > 0) & (a < np.sqrt(LARGEST) * b) & jnp.isfinite(b)
+    sound = (a > 0) & (a < LONGEST_VALUE * b) & jnp.isfinite(b)
     a, b = (jnp.where(sound, each, 1.0) for each in (a, b))
     return jnp.where(sound, jnp.log(b) - 2.0 * jnp.log(a), jnp.inf)
 
@@ -326,8 +326,8 @@ class Search:
             self.newton = False
             return None
         if not outcome.falling and plan.value == 0:
-            coarse, fine = (float(a**2 / b) for a, b in outcome.profiles)
-            self.light = abs(coarse - fine) < _AGREED
+            coarse, fine = map(explained, outcome.profiles)
+            self.light = coarse > 0 and abs(coarse - fine) < _AGREED
             if not self.light:
                 return None
         m_kk, attention = float(outcome.m_kk), self.attention
@@ -339,7 +339,7 @@ class Search:
         result = Result.CONVERGED if self.task.spread == 1.0 else Result.ON_MANIFOLD
         if outcome.falling:
             result = Result.NOT_STATIONARY  # a longer k may be better
-        if abs(m_vv) > VANISHING * math.sqrt(LARGEST):
+        if abs(m_vv) > VANISHING * LONGEST_VALUE:
             # Only the limit to v is in the way: the infimum lies between this risk and what no attention can beat.
             result = Result.WEIGHTS_VANISH
             lowest = float(floor(self.task, self.attention))
@@ -362,7 +362,7 @@ class Search:
     def risk(self, profiles: tuple[Correlations, ...]) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""
         variance, (a, b) = float(self.task.label_variance), profiles[self.plan.value]
-        m_vv = float(np.mean(a) / np.mean(b)) if np.mean(b) > 0 else 0.0
+        m_vv = value_norm(self.attention, a, b)
         if not self.plan.exact:
             # At fixed v the risk is linear in A and B. That v is tuned on the same points biases it to second order.
             return mean_estimate(variance - 2.0 * m_vv * a + m_vv**2 * b), m_vv

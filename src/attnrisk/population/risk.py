@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._check import is_traced, refuse
 from .._results import Estimate
 from ..attention import AbstractAttention, AbstractElementwise
+from ..attention.base import refuse_weights
 from ..numerics.arrays import as_arrays
 from ..numerics.panels import panels
 from ..numerics.qmc import mean_estimate
@@ -72,6 +73,16 @@ def population_risk(
         >>> print(f"{ar.population_risk(task, ar.Softmax(), overlaps):.6f}")
         0.804311
     """
+    found = _risk(task, attention, overlaps, seed)
+    if not is_traced(found.value) and not math.isfinite(found.value):
+        raise refuse_weights(attention, "whose weights, or their squares, are not finite numbers")
+    return found
+
+
+def _risk(
+    task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps, seed: int
+) -> Estimate:
+    """The risk with its error, whatever it is."""
     check_problem(task, attention)
     attention = attention.as_one_head()
     check_problem(task, attention, known=steepest(task, attention, aligned=False) < math.inf)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from .._check import LARGEST
 from .._results import Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.quadrature import estimate_from
@@ -34,7 +33,7 @@ from .engines.base import Range
 from .engines.per_length import each_length
 from .functions import in_numpy
 from .limits import EXTRAPOLATED, extrapolated
-from .minimisers import Minimum, at_one_length, softmax_minimum
+from .minimisers import LONGEST_VALUE, Minimum, at_one_length, softmax_minimum
 from .minimum import VANISHING, Search, population_minima
 from .overlaps import Overlaps, aligned
 from .plan import LONGEST, ORDERS, SEARCH_FINENESS, WIDENED, find_method, is_exact, light_plan
@@ -217,7 +216,7 @@ def _terms(engine: Any) -> int:
 
 
 def _loss(a: Any, b: Any) -> np.ndarray:
-    sound = (np.abs(a) > 0) & (np.abs(a) < math.sqrt(LARGEST) * b) & np.isfinite(b)
+    sound = (np.abs(a) > 0) & (np.abs(a) < LONGEST_VALUE * b) & np.isfinite(b)
     size, power = (np.where(sound, each, 1.0) for each in (np.abs(a), b))
     return np.where(sound, np.log(power) - 2.0 * np.log(size), np.inf)
 
@@ -377,7 +376,7 @@ def _settled(sums: _Sums, at: np.ndarray) -> Minimum | None:
     unseen = _UNSEEN if at.size > 1 else 0.0
     risk = Estimate(risk.value, risk.error + (2.0 * decrease + unseen) * here)
     m_vv = float(profiles[value].label / profiles[value].power)
-    if not risk.error < sums.accuracy or abs(m_vv) > VANISHING * math.sqrt(LARGEST):
+    if not risk.error < sums.accuracy or abs(m_vv) > VANISHING * LONGEST_VALUE:
         return None
     elsewhere = variance - math.exp(-_least_elsewhere(sums, loss, at))
     if elsewhere < float(risk) - risk.error:
