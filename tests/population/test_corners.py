@@ -15,6 +15,7 @@ from scipy.special import erf, erfc, expit, log_ndtr
 from scipy.stats import binom, norm
 
 import attnrisk as ar
+from attnrisk.population.minimum import Search
 from attnrisk.population.uncompiled import uncompiled_minima
 
 STEP = 0.2  # in the exponent of a Gumbel cdf: equal steps have an error of e^(−π²/STEP)
@@ -321,7 +322,9 @@ def _step(floor, jump):
     return ar.Kernel(lambda x: jnp.where(x > jump, 0.0, jnp.log(floor)), features=(0.0, jump))
 
 
-@pytest.mark.parametrize(("floor", "m_kk"), [(0.01, 0.29), (1e-6, 2.0)])
+@pytest.mark.parametrize(
+    ("floor", "m_kk"), [(0.01, 0.29), (1e-6, 2.0), (1e-100, 2.0), (1e-150, 0.5)]
+)
 def test_a_kernel_that_jumps(floor, m_kk):
     nu, length, m_vv, jump = 5.0, 10, 0.8, 0.5
     found = ar.population_risk(
@@ -350,6 +353,68 @@ def test_the_best_threshold_of_a_kernel_that_jumps(free, minima):
     assert abs(float(found.risk) - (1.0 + least.fun)) <= found.risk.error + 1e-9
     threshold = (jump - found.bias) / float(found.overlaps.m_kk)
     assert explained(threshold) == pytest.approx(-least.fun, abs=1e-7)
+
+
+def test_a_low_floor_of_a_step_is_none_on_the_max_task():
+    """Floors of 1e-12 and 1e-300 differ by some 1e-12 of the risk."""
+    task = ar.MaxSLR(1.6, 5)
+    high, low = (
+        ar.population_risk(
+            task,
+            _step(floor, 0.5),
+            ar.aligned(0.5, 0.8),
+        )
+        for floor in (1e-12, 1e-300)
+    )
+    assert abs(float(high) - float(low)) <= high.error + low.error + 1e-12
+    assert low.error < 1e-8
+
+
+def _relu_beside(constant, **options):
+    return ar.Kernel(lambda x: jnp.log(jnp.maximum(x, 0.0)), constant=constant, **options)
+
+
+@pytest.mark.parametrize("task", [ar.SpikedSLR(2.0, 5), ar.MaxSLR(1.6, 5)], ids=["spiked", "max"])
+def test_the_scale_of_relu_beside_a_constant_does_not_matter(task):
+    """Only the ratio of `k` to the constant does."""
+    plain = ar.population_risk(task, _relu_beside(1.0), ar.aligned(1.1752, 0.8))
+    for constant in (1e-8, 1e-12):
+        found = ar.population_risk(task, _relu_beside(constant), ar.aligned(1.1752 * constant, 0.8))
+        assert abs(float(found) - float(plain)) <= found.error + plain.error
+    least, small = (ar.population_minimum(task, _relu_beside(each)) for each in (1.0, 1e-9))
+    assert abs(float(small.risk) - float(least.risk)) < small.risk.error + least.risk.error
+    assert float(small.overlaps.m_kk) == pytest.approx(1e-9 * float(least.overlaps.m_kk), rel=1e-6)
+
+
+def test_a_search_has_the_scale_of_a_constant():
+    """Norms of `k` and biases, where both are searched."""
+    plain, small = (
+        Search(ar.MaxSLR(1.6, 5), _relu_beside(constant, free_bias=True), 0).problem()
+        for constant in (1.0, 1e-3)
+    )
+    at = np.searchsorted(small.lengths, 1e-3 * plain.lengths[plain.lengths > 0.01] - 1e-9)
+    np.testing.assert_allclose(small.lengths[at], 1e-3 * plain.lengths[plain.lengths > 0.01])
+    np.testing.assert_allclose(small.biases[at], 1e-3 * plain.biases[plain.lengths > 0.01])
+
+
+def test_a_narrow_bump_is_found_on_the_max_task():
+    """Panels of a search that do not meet at the bump see a minimum elsewhere."""
+    task = ar.MaxSLR(1.6, 5)
+    kernel = ar.Kernel(
+        lambda x: jnp.where(jnp.abs(x - 1.5) < 0.01, 5.0, 0.0), features=(1.49, 1.51)
+    )
+    found = ar.population_minimum(task, kernel)
+    m_vv, risks = float(found.overlaps.m_vv), []
+    for m_kk in np.append(np.geomspace(0.3, 3.0, 9), float(found.overlaps.m_kk)):
+        risks.append(ar.population_risk(task, kernel, ar.aligned(m_kk, m_vv)))
+    assert abs(float(risks[-1]) - float(found.risk)) < found.risk.error + risks[-1].error
+    assert float(found.risk) < min(map(float, risks[:-1])) < 0.7985
+    assert found.risk.error < 1e-9
+
+
+def test_weights_that_vanish_when_scores_are_stretched_are_not_homogeneous():
+    bump = ar.Elementwise(lambda x: jnp.where(jnp.abs(x - 1.5) < 0.01, 5.0, 0.0))
+    assert not bump.is_homogeneous
 
 
 def test_an_attention_that_is_too_steep_says_so():

@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 _GOLDEN = 0.3819660112501051
-# Relative and absolute: a minimum is flat, so that a place known to half of the digits gives all of the value.
-_RELATIVE, _ABSOLUTE = 1e-8, 1e-10
+# Relative: a minimum is flat, so that a place known to half of the digits gives all of the value. The absolute
+# tolerance serves a minimum at zero only, since places of any size occur.
+_RELATIVE, _ABSOLUTE = 1e-8, 1e-100
 _EQUAL = 1e-15  # values as close, relative to one or more, are equal
 _MOST_BRENT_STEPS = 60  # golden sections alone reach the tolerance within these
 

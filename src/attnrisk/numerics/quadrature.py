@@ -33,7 +33,9 @@ _SHARE = 32  # the least difference between two numbers of nodes, so that neighb
 
 LARGEST_LOG = 60.0  # e^{-e^60} is zero, and so are its products with any power of e^60
 _GONE = 700.0  # e^{-700} is zero beside one; NumPy takes ten times as long where it underflows
-NARROWEST = 1e-7  # an argument without variance is integrated as if it had this deviation: an error of order 1e-14
+# An argument without variance is integrated as if it had this deviation: an error of order 1e-14. Derivatives divide by
+# the deviation, and take this one for any below it.
+NARROWEST = 1e-7
 
 _CAUTION = (
     2.0  # the finer rule is far better where convergence is geometric, but little better at a kink
@@ -273,12 +275,16 @@ def moments_by_parts(
     number, nothing is compiled or differentiated.
     """
     if not isinstance(deviation, jax.Array):
-        return integrate(degree, mean, max(deviation, NARROWEST), *constants)
+        deviation = deviation or NARROWEST
+        return integrate(degree, mean, deviation, *constants)
     moments = jax.custom_jvp(lambda *arguments: integrate(degree, *arguments))
 
     @moments.defjvp
     def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
-        higher = moments_by_parts(integrate, degree + 2, *primals)
+        mean, deviation, *constants = primals
+        # Not `maximum`, which halves derivatives at the least deviation.
+        wide = jnp.where(deviation < NARROWEST, NARROWEST, deviation)
+        higher = moments_by_parts(integrate, degree + 2, mean, wide, *constants)
 
         def tangent(higher: Array) -> Array:
             k = jnp.arange(degree + 1.0).reshape(-1, *[1] * (higher.ndim - 1))
@@ -286,10 +292,9 @@ def moments_by_parts(
             below = jnp.concatenate([jnp.zeros_like(value[:1]), value[:-1]])
             by_mean = higher[1 : degree + 2] - k * below
             by_deviation = higher[2:] - (k + 1) * value
-            return (by_mean * tangents[0] + by_deviation * tangents[1]) / primals[1]
+            return (by_mean * tangents[0] + by_deviation * tangents[1]) / wide
 
         return tuple(part[: degree + 1] for part in higher), tuple(map(tangent, higher))
 
-    # Not `maximum`, which halves derivatives at the least deviation.
-    wide = jnp.where(deviation < NARROWEST, NARROWEST, deviation)
-    return moments(jnp.asarray(mean, float), wide, *constants)
+    some = jnp.where(deviation == 0, NARROWEST, deviation)
+    return moments(jnp.asarray(mean, float), some, *constants)

@@ -22,20 +22,22 @@ from jaxtyping import Array, Float
 from .._check import refuse, shown
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
+from ..numerics.arrays import as_arrays
 from ..numerics.minimise import Bracket, bracket, map_batch
 from ..numerics.qmc import mean_estimate
 from ..numerics.quadrature import estimate_from
-from ..tasks import AbstractTask
+from ..tasks import AbstractSelected, AbstractTask
 from .bias import biased_minima, explained, unbiased_minimum
 from .bias_search import FLAT, Outcome, nested_search, newton_search
 from .closed_forms import floor
 from .engines import AbstractEngine, Correlations
+from .engines.base import STEEPEST
 from .heads_minimum import heads_minimum
 from .limits import find_limit, profiles_at_infinity
 from .minimisers import LONGEST_VALUE, Minimum, at_one_length, value_norm
 from .overlaps import aligned
-from .plan import SearchPlan, check_problem, is_exact, kinks_at, search_plan
-from .risk import population_risk
+from .plan import ORDERS, SearchPlan, check_problem, is_exact, kinks_at, plan, search_plan
+from .risk import compiled_profile, population_risk
 
 __all__ = ["Minimum", "population_minima", "population_minimum"]
 
@@ -48,6 +50,8 @@ _EXPONENTIAL_SCALES = np.array([0.01, 0.05, 0.15, 0.3, 0.45, 0.6, 0.75, 0.88, 1.
 _BIASES, _MANY_BIASES = 25, 121
 _TIE = 1e-12  # losses as close are one
 _TOWARDS_LIMIT = 8.0  # the length of k from which some show how a known limit is approached
+_MISSED = 1e-6  # of a risk, by panels that do not meet at kinks, above which the search is repeated with others
+_NARROW = 1e-8  # of a norm by SciPy's bounded method
 VANISHING = 0.5  # share of the longest v allowed
 _AGREED = 5e-11  # between two light rules: no other is asked
 # Of what is explained, where Newton steps whose predicted decrease exceeds rounding are over.
@@ -279,16 +283,22 @@ class Search:
         if self.stage == 0:
             # With a bias to tune, weak signals do best at tiny lengths and a bias that these show.
             tiny = [1e-6, 1e-4, 2e-3] if attention.free_bias else []
-            scales = _SCALES if attention.compares_tokens else 2 * _SCALES
-            outward = np.geomspace(0.02, reach, scales)
+            count = _SCALES if attention.compares_tokens else 2 * _SCALES
+            outward = np.geomspace(0.02, reach, count)
             if attention.exponential:
                 outward = reach * _EXPONENTIAL_SCALES
             if self.nearest:  # no limit is among them
-                tiny, outward = [], np.geomspace(0.1, reach, scales // 2)
+                tiny, outward = [], np.geomspace(0.1, reach, count // 2)
             lengths = np.concatenate([-np.geomspace(reach, 0.1, 4), [0.0], tiny, outward])
         else:
             lengths = np.append([0.5 * self.shorter], np.geomspace(self.shorter, reach, 7))
             lengths = np.sort(self.sign * lengths)
+        scales = np.ones(lengths.size)
+        if self.stage == 0 and attention.score_scale < 1.0:  # the same norms on this scale too
+            own = attention.score_scale * lengths[lengths != 0.0]
+            order = np.argsort(np.append(lengths, own))
+            scales = np.append(scales, np.full(own.size, attention.score_scale))[order]
+            lengths = np.append(lengths, own)[order]
         method: Callable[[Any], Outcome] = _length_search
         biases = np.full((lengths.size, 1), float(attention.bias))
         if attention.free_bias:
@@ -297,9 +307,9 @@ class Search:
             # These put the threshold of an attention anywhere between below all tokens and above them.
             log_length = math.log(float(task.length.longest))
             highest = float(task.relevant_field) + max(6.0, math.sqrt(2.0 * log_length) + 1.0)
-            lowest = -(np.abs(lengths) * highest + log_length + 6.0)
+            lowest = -(np.abs(lengths) * highest + scales * (log_length + 6.0))
             count = _BIASES if attention.compares_tokens else _MANY_BIASES
-            biases = np.linspace(6.0, lowest, count, axis=1)
+            biases = np.linspace(6.0 * scales, lowest, count, axis=1)
         light = self.plan.value == 0
         problem = _Problem(task, attention, self.plan.engines, lengths, biases, light, method)
         self.last = jax.tree.map(lambda leaf: np.asarray(leaf, float), problem)
@@ -334,8 +344,9 @@ class Search:
         if attention.free_bias:
             attention = attention.with_bias(float(outcome.bias))
         risk, m_vv = self.risk(outcome.profiles)
-        if self.plan.exact and not self.plan.differentiable:
-            risk = self.aligned_risk(risk, attention, m_kk, m_vv)
+        selected = self.plan.exact and isinstance(self.task, AbstractSelected)
+        if selected and kinks_at(attention, m_kk) != (0.0,):
+            m_kk, m_vv, risk = self.at_kinks(risk, attention, m_kk, m_vv)
         result = Result.CONVERGED if self.task.spread == 1.0 else Result.ON_MANIFOLD
         if outcome.falling:
             result = Result.NOT_STATIONARY  # a longer k may be better
@@ -346,18 +357,37 @@ class Search:
             risk = Estimate(risk.value, risk.error + max(0.0, float(risk) - lowest), risk.kind)
         return Minimum(risk, aligned(m_kk, m_vv), attention, result)
 
-    def aligned_risk(
+    def at_kinks(
         self, searched: Estimate, attention: AbstractAttention, m_kk: float, m_vv: float
-    ) -> Estimate:
-        """The risk by panels that meet where the score passes a kink; those of a search meet at the field 0 only.
+    ) -> tuple[float, float, Estimate]:
+        """The minimum by panels that meet where the score passes a kink; those of a search meet at the field 0 only,
+        and may miss a narrow bump.
 
-        What they have missed is also what the lowest risk may be below that at the minimum found.
+        What the search has missed at its minimum is also what the lowest risk may be below that. Where it is much, the
+        search is repeated, unless the bias is free or an integral takes seconds.
         """
-        if kinks_at(attention, m_kk) == (0.0,):
-            return searched
-        risk = population_risk(self.task, attention, aligned(m_kk, m_vv))
-        missed = 2.0 * abs(risk.value - searched.value)
-        return Estimate(risk.value, risk.error + max(missed, float(searched.error)))
+        task, reach = self.task, self.plan.reach
+        risk = population_risk(task, attention, aligned(m_kk, m_vv))
+        missed = max(2.0 * abs(risk.value - searched.value), float(searched.error))
+        if missed < _MISSED or attention.free_bias or reach > STEEPEST:
+            return m_kk, m_vv, Estimate(risk.value, risk.error + missed)
+        from scipy.optimize import minimize_scalar
+
+        def profile(m_kk: float, order: int) -> Correlations:
+            engine = plan(task, attention, reach, order=order, kinks=kinks_at(attention, m_kk))
+            return compiled_profile(*as_arrays((engine, task, attention, m_kk)))
+
+        def loss(m_kk: float) -> float:
+            return -explained(profile(m_kk, ORDERS[0]))
+
+        lengths = np.sort(np.append(self.last.lengths[self.last.lengths != 0.0], m_kk))
+        best = int(np.argmin([loss(each) for each in lengths.tolist()]))
+        bounds = lengths[max(best - 1, 0)], lengths[min(best + 1, lengths.size - 1)]
+        found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": _NARROW})
+        m_kk = float(found.x)
+        profiles = tuple(profile(m_kk, order) for order in ORDERS)
+        risk, m_vv = self.risk(profiles)
+        return m_kk, m_vv, risk
 
     def risk(self, profiles: tuple[Correlations, ...]) -> tuple[Estimate, float]:
         """`E[y²] − A²/B` with its error, and the best `v`, `A/B` times `v*`."""

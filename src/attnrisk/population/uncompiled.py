@@ -75,7 +75,7 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
     """The minimum, or `None` if a compiled search is needed."""
     if not is_exact(task, attention) or task.spread != 1.0 or task.strength == 0:
         return None
-    if task.length.longest == 1:
+    if task.length.longest == 1 or attention.score_scale < 1.0:
         return None
     kinked = attention.compares_tokens and not attention.analytic
     biased = attention.free_bias or attention.bias != 0.0
