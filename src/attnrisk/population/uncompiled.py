@@ -45,8 +45,8 @@ _LONGEST, _MOST_TERMS = 64.0, 4e5  # `k`, and the terms of a sum, up to which a 
 _NARROW = 1e-6  # of a length by Brent's method
 _SIMPLEX = 1e-4  # of a length and a bias
 _MOST_SIMPLEX_STEPS = 400
-_ROUGH, _FARTHEST_SCALE = 1e-5, 3.0  # of the logarithm of a length, a long step from a minimum
-_UNSEEN = 1e-9  # share of what is explained by which such a step may be better unnoticed
+_ROUGH, _FARTHEST_SCALE = 1e-4, 3.0  # of the logarithm of a length, a long step from a minimum
+_UNSEEN = 1e-8  # share of what is explained by which such a step may be better unnoticed
 _MOST_SCANNED = 1e6  # terms of a sum up to which lengths and biases are scanned
 _STEPS = 2e-4, 2e-3  # of differences in the length and in the bias
 # Two large scores, the growth of `log φ` between them by which an exponential is known, and the norm of `k` up to which
@@ -397,16 +397,16 @@ def _least_elsewhere(
     m_kk, bias = at
     if m_kk == 0.0:
         return -math.inf
-    size = max(1.0, abs(bias))
-    return min(
-        minimize_scalar(
-            lambda scale: loss((m_kk * math.exp(scale), other)),  # noqa: B023
+    size, found = max(1.0, abs(bias)), []
+    for other in (bias - size, bias + size):
+        scale = minimize_scalar(
+            lambda scale: sums.loss((m_kk * math.exp(scale), other)),  # noqa: B023
             bounds=(-_FARTHEST_SCALE, min(_FARTHEST_SCALE, math.log(longest / m_kk))),
             method="bounded",
             options={"xatol": _ROUGH},
-        ).fun
-        for other in (bias - size, bias + size)
-    )
+        ).x
+        found.append(loss((m_kk * math.exp(scale), other)))
+    return min(found)
 
 
 def _newton_step(
