@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from attnrisk.studies.figures import samples
+from attnrisk.studies import figures
 from attnrisk.studies.questions import AbstractTaskQuestion, Optimal, RiskCrossing
 
 _LONG = 100  # tokens from which an accelerator is faster
@@ -35,7 +35,7 @@ _PACKAGES = "jax", "jaxlib", "numpy", "scipy"
 
 def searches(quick: bool) -> dict[str, RiskCrossing]:
     """Those of the figure, by name."""
-    asked = samples.questions(quick)
+    asked = figures.questions("samples", quick)
     return {f"{it.length}-{it.name}": it for it in asked if isinstance(it, RiskCrossing)}
 
 
@@ -91,7 +91,7 @@ def search(file: Path, question: RiskCrossing, device: str) -> None:
 
 def optimum(file: Path, quick: bool) -> None:
     """All `α` of all lengths."""
-    for question in samples.questions(quick):
+    for question in figures.questions("samples", quick):
         if isinstance(question, Optimal) and not known(file, question):
             begun = time.monotonic()
             append(file, question, _CPU, question.answer(), begun)
@@ -148,7 +148,7 @@ def store(file: Path, place: Path, quick: bool) -> None:
     from attnrisk.studies.store import Store
 
     with Store(place) as answers:
-        for question in samples.questions(quick):
+        for question in figures.questions("samples", quick):
             rows = known(file, question)
             for device in sorted({it["device"] for it in rows}):
                 mine = [it for it in rows if it["device"] == device]

@@ -202,7 +202,7 @@ def seconds_of(function: Any, *given: Any) -> float:
 def draw(args: argparse.Namespace) -> None:
     """The pictures of figure 1 and of the prediction from docs/data."""
     from attnrisk._rows import as_csv
-    from attnrisk.studies import Session
+    from attnrisk.studies import Session, figures
     from attnrisk.studies.figures import figure1, prediction
     from attnrisk.studies.figures.style import context
 
@@ -210,10 +210,10 @@ def draw(args: argparse.Namespace) -> None:
     longer = figure1.read((data / "long-recall.csv").read_text(encoding="utf-8"))
     predicted = prediction.predicted([*rows, *figure1.with_choices(longer)], Session())
     (data / "prediction.csv").write_text(as_csv(predicted), encoding="utf-8")
-    for module, shown in ((figure1, rows), (prediction, predicted)):
+    for name, shown in (("1", rows), ("prediction", predicted)):
         with context():
-            picture = module.plot(shown)
-            picture.savefig(_ROOT / "docs" / "images" / f"{module.STEM}.svg")
+            picture = figures.FIGURES[name].plot(shown)
+            picture.savefig(_ROOT / "docs" / "images" / f"{figures.stem_of(name)}.svg")
 
 
 def main() -> None:

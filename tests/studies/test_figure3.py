@@ -139,13 +139,13 @@ def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
 
 
 def test_every_panel_has_every_curve():
-    asked = figure3.learning_curves(figure3._FULL)
+    asked = figure3.learning_curves(figure3.FULL)
     assert len(asked) == 10
-    assert {(q.task, q.nu) for q, _ in asked} == set(figure3._FULL.panels)
-    assert set(figure3._QUICK.panels) <= set(figure3._FULL.panels)
+    assert {(q.task, q.nu) for q, _ in asked} == set(figure3.FULL.panels)
+    assert set(figure3.QUICK.panels) <= set(figure3.FULL.panels)
 
 
-def test_experiments_take_the_ridges_of_the_theory(monkeypatch):
+def test_experiments_take_the_ridges_of_the_theory():
     asked = []
 
     def ask(questions):
@@ -153,8 +153,7 @@ def test_experiments_take_the_ridges_of_the_theory(monkeypatch):
         asked.extend(questions)
         return made_up_figures.ask(questions)
 
-    monkeypatch.setattr(figure3, "_QUICK", TINY)
-    rows = figure3.compute(True, ask)
+    rows = figure3.compute(TINY, ask)
     trials = [each for each in asked if isinstance(each, questions.Simulate)]
     expected = [("softmax", 0), ("softmax", 1), ("linear", 0), ("linear", 1)]
     assert [(trial.attention, trial.seed) for trial in trials] == expected

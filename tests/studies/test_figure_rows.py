@@ -20,7 +20,7 @@ from attnrisk.studies.figures import (
     prediction,
     style,
 )
-from attnrisk.studies.figures.rows import Row, joined
+from attnrisk.studies.figures.rows import Grid, Row, joined
 from attnrisk.studies.questions import Thresholds
 
 
@@ -44,7 +44,7 @@ def test_ends_of_linear_attention_are_well_matched():
 
 
 def test_figure4_asks_for_every_panel():
-    asked = figure4.ends(figure4._NU)
+    asked = figure4.questions(figure4.FULL)
     assert {(q.task, q.attention) for q in asked} == {
         (task, name) for task in figure4.TASKS for name in figure4.ATTENTIONS
     }
@@ -53,7 +53,7 @@ def test_figure4_asks_for_every_panel():
 
 def test_unconverged_runs_are_crosses():
     grid = {"spiked": (1.0, 2.0), "max": (1.0, 1.5)}
-    drawn = figure4.plot(joined(figure4.ends(grid), ask))
+    drawn = figure4.plot(figure4.compute(grid, ask))
     spiked, selected = np.split(np.array(drawn.axes), 2)
     assert all(len(crosses(axes)) == len(figure4.ATTENTIONS) for axes in spiked)
     assert not any(crosses(axes) for axes in selected)
@@ -61,13 +61,13 @@ def test_unconverged_runs_are_crosses():
 
 
 def test_a_flow_that_escapes_is_not_joined_to_the_trap():
-    grid = {"spiked": (1.0, 2.0, 3.0), "max": (1.0,)}
+    grid = Grid(figure5.ATTENTIONS, {"spiked": (1.0, 2.0, 3.0), "max": (1.0,)})
 
     def kinds(questions):
         outcomes = [("minimum" if q.nu > 1 else figure5.ESCAPED,) for q in questions]
         return list(map(made_up_figures.minima, questions, outcomes))
 
-    figure = figure5.plot(joined(figure5.minima(figure5.ATTENTIONS, grid), kinds))
+    figure = figure5.plot(figure5.compute(grid, kinds))
     dashed = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
     assert [list(line.get_xdata()) for line in dashed] == [[2.0, 3.0]] * len(figure5.ATTENTIONS)
     named = [text.get_text() for text in figure.legends[0].texts]
@@ -76,8 +76,8 @@ def test_a_flow_that_escapes_is_not_joined_to_the_trap():
 
 
 def test_starts_cover_every_column_of_the_basins():
-    for grid in (basins._FULL, basins._QUICK):
-        asked = basins.starts(grid)
+    for grid in (basins.FULL, basins.QUICK):
+        asked = basins.questions(grid)
         assert len({(q.task, q.attention) for q in asked}) == len(grid.runs)
         for task in basins.TASKS:
             rows = [q for q in asked if (q.task, q.attention) == (task, "linear")]
@@ -92,8 +92,8 @@ def test_a_fate_that_nobody_meets_is_not_drawn():
         found = [made_up_figures.counts(q, 3 * (q.task == "max")) for q in questions]
         return [q.inputs | counts for q, counts in zip(questions, found, strict=True)]
 
-    without = basins.plot(basins.compute(True, ask))
-    with_some = basins.plot(basins.compute(True, unfinished))
+    without = basins.plot(basins.compute(basins.QUICK, ask))
+    with_some = basins.plot(basins.compute(basins.QUICK, unfinished))
     labels = [[text.get_text() for text in it.legends[0].texts] for it in (without, with_some)]
     assert "neither" in labels[1]
     assert "neither" not in labels[0]
@@ -113,25 +113,24 @@ def test_small_starts_of_linear_attention_find_the_teacher():
 
 
 def test_the_mark_says_whether_a_flow_came_to_rest():
-    panels = flow.plot(flow.compute(True, ask)).axes
+    panels = flow.plot(flow.compute(flow.QUICK, ask)).axes
     assert [len(crosses(axes)) for axes in panels] == [0, 1, 0, 4]
 
 
-def test_the_hard_phase_lies_between_the_thresholds(monkeypatch):
+def test_the_hard_phase_lies_between_the_thresholds():
     found = Thresholds("spiked", 2.0, "3").answer()
     assert (found["information"], found["information_error"]) == (1.0, 0.0)
     assert found["algorithmic"] == pytest.approx(1.24, abs=3 * found["algorithmic_error"])
-    monkeypatch.setattr(phases, "_QUICK_NU", {"spiked": (0.0, 1.0, 2.0, 4.0), "max": ()})
-    (axes,) = phases.plot(phases.compute(True, ask)).axes
+    grid = {"spiked": (0.0, 1.0, 2.0, 4.0), "max": ()}
+    (axes,) = phases.plot(phases.compute(grid, ask)).axes
     dots = [line for line in axes.lines if line.get_marker() == "o"]
     assert [list(line.get_ydata()) for line in dots] == [[1.0, 2.0, 4.0]]  # where there is a jump
 
 
-def test_planes_mark_what_to_distrust(monkeypatch):
+def test_planes_mark_what_to_distrust():
     grid = figure6.Grid((1.0, 8.0), (0.1, 1.0, 10.0), 6)
-    monkeypatch.setattr(figure6, "_QUICK", grid)
     asked = figure6.planes(grid)
-    figure = figure6.plot(figure6.compute(True, ask))
+    figure = figure6.plot(figure6.compute(grid, ask))
     panels = figure.axes[: len(asked)]
     for axes in panels:
         (cross,) = crosses(axes)
@@ -144,9 +143,9 @@ def test_planes_mark_what_to_distrust(monkeypatch):
 
 @pytest.mark.slow
 def test_tuning_ends_below_the_grid(monkeypatch):
-    monkeypatch.setattr(figure6, "_QUICK", figure6.Grid((4.0,), (0.1, 1.0, 10.0), 6))
+    grid = figure6.Grid((4.0,), (0.1, 1.0, 10.0), 6)
     monkeypatch.setattr(figure6, "ATTENTIONS", ("softmax",))
-    *rows, tuned = figure6.compute(True, Session())
+    *rows, tuned = figure6.compute(grid, Session())
     assert len(rows) == 9
     assert tuned.tuned
     assert not any(row.tuned for row in rows)
@@ -157,7 +156,7 @@ def test_learning_curves_cover_what_has_a_minimum():
     left_out = {"ssmax", "sigmoid-logL", "softpick", "clipped-softmax", "top-k"}
     sensitive = {name for name in ar.CATALOGUE if ar.get_attention(name).is_scale_sensitive}
     assert set(figure7.ATTENTIONS) == sensitive - left_out
-    axes = figure7.plot(figure7.compute(True, ask)).axes
+    axes = figure7.plot(figure7.compute(figure7.QUICK, ask)).axes
     assert [list(line.get_xdata()) for line in crosses(axes[0])] == [[16.0]] * 3
     hollow = [
         line for line in axes[0].lines if line.get_fillstyle() == "none" and len(line.get_xdata())

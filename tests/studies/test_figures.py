@@ -22,7 +22,7 @@ from attnrisk.studies.figures import (
     samples,
     style,
 )
-from attnrisk.studies.figures.rows import least, least_risks
+from attnrisk.studies.figures.rows import Grid, least, least_risks
 from attnrisk.studies.questions import Bayes, Optimal
 
 LEAST = (
@@ -61,7 +61,7 @@ COLUMNS = {
 }
 
 # A few points of both figures, in little time.
-FIGURE2 = {"spiked": (0.0, 2.0), "max": (1.0,)}
+FIGURE2 = Grid(figure2.ATTENTIONS, {"spiked": (0.0, 2.0), "max": (1.0,)})
 HAYSTACK = [(name, "default", (1000,)) for name in ("linear", "sigmoid", "softmax")]
 HAYSTACK += [("relu", "free", (1000,))]
 
@@ -69,7 +69,7 @@ HAYSTACK += [("relu", "free", (1000,))]
 @pytest.fixture(scope="module")
 def rows():
     """Rows of figure 2 and of the haystack."""
-    asked = figure2.curves(figure2.ATTENTIONS, FIGURE2)
+    asked = figure2.curves(FIGURE2)
     asked = [q for q in asked if (q.task, q.length) in (("spiked", "1-3"), ("max", "10"))]
     asked += [q for q in haystack.curves(HAYSTACK) if round(haystack._signal(q)) == 4]
     chosen = ("linear", "sigmoid", "softmax", "relu, bias free")
@@ -131,12 +131,12 @@ def test_an_error_in_one_question_is_raised():
 
 
 def test_questions_cover_every_panel():
-    asked = figure2.curves(figure2.ATTENTIONS, figure2._NU)
+    asked = figure2.curves(figure2.FULL)
     panels = {(q.name, q.task, q.length) for q in asked}
     assert len(panels) == (len(figure2.ATTENTIONS) + 1) * 6
     exact = {n for n, entry in ar.CATALOGUE.items() if entry.attention.family != "general"}
     assert set(haystack.ATTENTIONS) == exact - {"ssmax", "sigmoid-logL", "softpick"}
-    for question in haystack.curves(haystack._FULL):
+    for question in haystack.curves(haystack.FULL):
         signal = question.nu / log(int(question.length))
         assert min(abs(signal - c) for c in haystack.SIGNALS) < 1e-12
 
@@ -158,11 +158,13 @@ def test_each_row_of_the_haystack_has_every_attention_once():
 
 
 def test_a_curve_without_a_bias_is_not_drawn_with_it():
-    drawn = haystack.plot(haystack.compute(False, ask))
+    drawn = haystack.plot(haystack.compute(haystack.FULL, ask))
     colour = style.line("relu").colour
     for bias, axes in zip(("default", "free"), (drawn.axes[0], drawn.axes[3]), strict=True):
         asked = [
-            q for q in haystack._curves(False) if q.name.startswith("relu,") or q.name == "relu"
+            q
+            for q in haystack.curves(haystack.FULL)
+            if q.name.startswith("relu,") or q.name == "relu"
         ]
         (curve,) = [
             line for line in axes.lines if line.get_color() == colour and line.get_xdata().size
@@ -200,7 +202,7 @@ def test_draw_writes_the_picture_its_data_and_its_caption(name, tmp_path):
     assert colours(picture) > 200
     with data.open(encoding="utf-8") as file:
         head, *table = list(csv.reader(file))
-    rows = module.compute(True, ask)
+    rows = module.compute(module.QUICK, ask)
     assert head == COLUMNS[name].split()
     assert table == [["" if x is None else str(x) for x in vars(row).values()] for row in rows]
     assert caption.read_text(encoding="utf-8") == module.CAPTION
@@ -216,13 +218,13 @@ def test_what_a_figure_can_ask_at_once_it_does_ask(name, quick):
         asked.extend(questions)
         return ask(questions)
 
-    figures.FIGURES[name].compute(quick, note)
-    assert set(figures.FIGURES[name].questions(quick)) <= set(asked)
+    figures.make(name, quick, note)
+    assert set(figures.questions(name, quick)) <= set(asked)
 
 
 def test_a_limit_that_is_not_attained_is_an_open_circle():
-    grid = {"spiked": (0.0, 6.0), "max": (0.0, 1.0)}
-    panels = figure2.plot(least_risks(ask, figure2.curves(figure2.ATTENTIONS, grid))).axes
+    grid = Grid(figure2.ATTENTIONS, {"spiked": (0.0, 6.0), "max": (0.0, 1.0)})
+    panels = figure2.plot(figure2.compute(grid, ask)).axes
     circles = [
         line for line in panels[0].lines if line.get_marker() == "o" and line.get_xdata().size
     ]
@@ -316,7 +318,7 @@ def test_curves_of_the_quick_form_are_accurate_to_the_eye(task, length):
     def exact(nu):
         return [float(ar.linear_risk(kind(float(each), law))) for each in nu]
 
-    nu = figure2._QUICK_NU[task]
+    nu = figure2.QUICK.nu[task]
     low, high = np.log(figure2.TASKS[task])
     fine, risk = style.smooth(nu, exact(nu), "y")
     between = np.linspace(nu[0], nu[-1], 31)
@@ -327,7 +329,7 @@ def test_curves_of_the_quick_form_are_accurate_to_the_eye(task, length):
 
 def test_linear_attention_is_searched_where_infinite_data_halve_its_risk():
     """With infinite data its risk has a closed form."""
-    asked = samples.risk_crossings(quick=False)
+    asked = samples.risk_crossings(samples.FULL)
     searched = {each.length for each in asked if each.attention == "linear"}
     tasks = {each.length: each.problem for each in asked}
     reached = {
@@ -338,7 +340,7 @@ def test_linear_attention_is_searched_where_infinite_data_halve_its_risk():
 
 def test_a_search_ends_between_two_alphas_of_the_given_ratio():
     """On both sides of where the made-up risk `1/(1 + α)`, moved by the name, is one half."""
-    for asked in samples.risk_crossings(quick=True):
+    for asked in samples.risk_crossings(samples.QUICK):
         records = made_up_figures.searched(asked)
         row = samples.crossing(asked.inputs, asked.name, records, "test_risk")
         exact = 1 / (0.5 - 0.01 * len(asked.attention)) - 1

@@ -1,13 +1,14 @@
 """The figures: each computes its rows, draws them, and is written as PDF, SVG and PNG with its data and its caption.
 
-A figure is a module with `STEM`, `CAPTION`, `questions(quick)` (what can be asked before anything is known),
-`compute(quick, ask)` (its rows) and `plot(rows)`, and an entry in the table below. The report shows those that its page
+A figure is a module with `CAPTION`, the grids of its `FULL` and of its `QUICK` form, `questions(grid)` (what can be
+asked before anything is known), `compute(grid, ask)` (its rows) and `plot(rows)`. The report shows those that its page
 has a place for.
 """
 
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -15,53 +16,14 @@ from matplotlib.figure import Figure
 from ..._check import one_of
 from ..._rows import as_csv
 from ..execute import Session
-from . import (
-    basins,
-    descent,
-    figure1,
-    figure2,
-    figure3,
-    figure4,
-    figure5,
-    figure6,
-    figure7,
-    flipped,
-    flow,
-    haystack,
-    heads,
-    phases,
-    prediction,
-    pruning,
-    samples,
-    specialise,
-    stages,
-)
+from ..question import AbstractQuestion
 from .rows import Ask, Row
 from .style import RESOLUTION, context
 
-FIGURES: dict[str, ModuleType] = {
-    "1": figure1,
-    "2": figure2,
-    "3": figure3,
-    "4": figure4,
-    "5": figure5,
-    "6": figure6,
-    "7": figure7,
-    "phases": phases,
-    "samples": samples,
-    "haystack": haystack,
-    "flow": flow,
-    "basins": basins,
-    "descent": descent,
-    "prediction": prediction,
-    "heads": heads,
-    "flipped": flipped,
-    "pruning": pruning,
-    "stages": stages,
-    "specialise": specialise,
-}
-
-NAMES: tuple[str, ...] = tuple(FIGURES)
+NAMES = (
+    *("1", "2", "3", "4", "5", "6", "7", "phases", "samples", "haystack", "flow", "basins"),
+    *("descent", "prediction", "heads", "flipped", "pruning", "stages", "specialise"),
+)
 
 
 class Drawn(NamedTuple):
@@ -73,12 +35,32 @@ class Drawn(NamedTuple):
     caption: str
 
 
+def stem_of(name: str) -> str:
+    """The name of the files of a figure, and of its module."""
+    return f"figure{name}" if name.isdigit() else name
+
+
+FIGURES: dict[str, ModuleType] = {
+    name: import_module(f".{stem_of(name)}", __name__) for name in NAMES
+}
+
+
+def grid(name: str, quick: bool) -> Any:
+    """What a figure is computed for; in its quick form fewer points."""
+    return FIGURES[name].QUICK if quick else FIGURES[name].FULL
+
+
+def questions(name: str, quick: bool) -> list[AbstractQuestion]:
+    """What a figure asks before anything is known."""
+    return list(FIGURES[name].questions(grid(name, quick)))
+
+
 def make(name: str, quick: bool = False, ask: Ask | None = None) -> Drawn:
     """Compute a figure and draw it; `quick` takes fewer points. Without `ask` nothing is stored."""
     module = FIGURES[one_of("figure", name, NAMES)]
-    rows = module.compute(quick, ask or Session())
+    rows = module.compute(grid(name, quick), ask or Session())
     with context():
-        return Drawn(module.STEM, rows, module.plot(rows), module.CAPTION)
+        return Drawn(stem_of(name), rows, module.plot(rows), module.CAPTION)
 
 
 def draw(name: str, out: Path, quick: bool = False, ask: Ask | None = None) -> list[Path]:

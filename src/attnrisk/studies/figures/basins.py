@@ -13,10 +13,8 @@ from matplotlib.lines import Line2D
 from ...flow.landscape import basins, share_of
 from ..question import Record
 from ..questions import AbstractAttentionQuestion
-from .rows import Ask, Row, place
+from .rows import Ask, Row, placed
 from .style import GREY, INK, WIDTH, line, set_ticks
-
-STEM = "basins"
 
 CAPTION = """\
 End points of gradient flow from random initial vectors. Solid lines with filled dots: fraction of runs that reach \
@@ -59,13 +57,13 @@ _SLOW = ("max", "softmax")
 _RUNS = dict.fromkeys(product(TASKS, ATTENTIONS), 100) | {_SLOW: 16}
 _QUICK_RUNS = {("spiked", "erf"): 20, ("spiked", "linear"): 20, ("max", "linear"): 20}
 
-_FULL = _Grid(
+FULL = _Grid(
     {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)},
     (2, 3, 5, 10, 20),
     (0.1, 0.3, 0.5, 1.0),
     _RUNS,
 )
-_QUICK = _Grid(
+QUICK = _Grid(
     {"spiked": (0.5, 1.0, 2.0, 4.0), "max": (0.5, 1.0, 2.0)},
     (2, 5, 10, 20),
     (0.1, 0.3, 1.0),
@@ -88,12 +86,7 @@ class Starts(AbstractAttentionQuestion):
         return {name: int(getattr(found, name)) for name in ("matched", "mismatched", "unfinished")}
 
 
-def questions(quick: bool) -> list[Starts]:
-    """What the figure asks."""
-    return starts(_QUICK if quick else _FULL)
-
-
-def starts(grid: _Grid) -> list[Starts]:
+def questions(grid: _Grid) -> list[Starts]:
     """Each attention on each task, the slowest first."""
     return [
         Starts(task, nu, str(length), name, size, runs)
@@ -102,13 +95,9 @@ def starts(grid: _Grid) -> list[Starts]:
     ]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(grid: _Grid, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    columns = ("attention", "size", "runs", *_FATES)
-    return [
-        Row(**place(found), **{name: found[name] for name in columns})
-        for found in ask(questions(quick))
-    ]
+    return [placed(it, "attention", "size", "runs", *_FATES) for it in ask(questions(grid))]
 
 
 # A fate: its column, line style, marker, whether that is filled, and what the legend says.

@@ -16,8 +16,6 @@ from ..question import AbstractQuestion, Record
 from .rows import Ask, Row
 from .style import GREY, INK, WIDTH, Line, where
 
-STEM = "descent"
-
 CAPTION = """\
 Projected gradient descent on the sphere for the predictor erf(λXk)·(Xv), in the five settings of Marion et al. \
 (arXiv 2410.01537), with 30 random initialisations each. Top: overlaps of k with k* and of v with v*, up to a common \
@@ -102,14 +100,17 @@ def _range(name: str, runs: Any) -> Record:
     return {name: np.mean(runs, 0), f"{name}_low": np.min(runs, 0), f"{name}_high": np.max(runs, 0)}
 
 
-def questions(quick: bool) -> list[Runs]:
+FULL, QUICK = False, True  # whether the runs are short
+
+
+def questions(short: bool) -> list[Runs]:
     """What the figure asks."""
-    return [Runs(name, quick) for name in SETTINGS]
+    return [Runs(name, short) for name in SETTINGS]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(short: bool, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    return [Row(**each) for found in ask(questions(quick)) for each in found]
+    return [Row(**each) for found in ask(questions(short)) for each in found]
 
 
 def plot(rows: Sequence[Row]) -> Figure:

@@ -16,8 +16,6 @@ from ..training_questions import TrainGrid
 from .rows import Ask, Row
 from .style import GREY, WIDTH, Line, add_legend, draw_curve, line
 
-STEM = "figure1"
-
 CAPTION = """\
 Test accuracy in recall and in finding a needle (left out of the quick form), and bits per character of a text, of \
 small decoders against their number of parameters, with one line for each attention that replaces softmax. Each point \
@@ -46,6 +44,9 @@ _COLUMNS = (
 )
 
 _OF_A_MODEL = "task", "length", "pairs", "attention", "width", "parameters"
+
+
+FULL, QUICK = False, True  # forms of the models, which are listed where they are trained
 
 
 def questions(quick: bool) -> list[TrainGrid]:

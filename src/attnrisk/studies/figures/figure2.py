@@ -9,10 +9,8 @@ from matplotlib.figure import Figure
 
 from ..._rows import BAYES
 from ..questions import AbstractTaskQuestion
-from .rows import Ask, Row, least, least_risks, with_bayes
+from .rows import Ask, Grid, Row, Signals, least, least_risks, with_bayes
 from .style import INK, WIDTH, draw_curve, line, marks, set_ticks, where
-
-STEM = "figure2"
 
 CAPTION = """\
 Lowest population risk of attentions against the signal strength ν, on the spiked task (top) and the max task \
@@ -33,45 +31,41 @@ _AT = ("nu", "risk")
 _OPEN: dict[str, Any] = {"markersize": 4, "markerfacecolor": "white"}
 TASKS = {"spiked": (0.012, 1.05), "max": (0.06, 1.05)}  # and the risks to show
 
-_Grid = dict[str, tuple[float, ...]]
-
 # Dense where the curves bend. On the max task the cost jumps from seconds to a minute where the best keys of softplus
 # are longer than 16, at L = 10 from ν = 7 on.
-_NU: _Grid = {
+_NU: Signals = {
     "spiked": (0.0, 0.5, 1.0, 2.0, 3.0, 4.5, 6.0, 8.0, 10.0),
     "max": (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0),
 }
-_QUICK_ATTENTIONS = ("softmax", "erf", "linear")
-_QUICK_NU: _Grid = _NU | {"max": tuple(nu for nu in _NU["max"] if nu <= 2.0)}
+FULL = Grid(ATTENTIONS, _NU)
+QUICK = Grid(
+    ("softmax", "erf", "linear"), _NU | {"max": tuple(nu for nu in _NU["max"] if nu <= 2.0)}
+)
 _BAYES_POINTS = 41  # it is cheap, and the line that the others are held against
 
 
-def questions(quick: bool) -> list[AbstractTaskQuestion]:
+def questions(grid: Grid) -> list[AbstractTaskQuestion]:
     """What the figure asks."""
-    return with_bayes(_curves(quick))
+    return with_bayes(curves(grid))
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(grid: Grid, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    return least_risks(ask, _curves(quick))
+    return least_risks(ask, curves(grid))
 
 
-def _curves(quick: bool) -> list[AbstractTaskQuestion]:
-    return curves(_QUICK_ATTENTIONS, _QUICK_NU) if quick else curves(ATTENTIONS, _NU)
-
-
-def curves(attentions: Sequence[str], grid: _Grid) -> list[AbstractTaskQuestion]:
+def curves(grid: Grid) -> list[AbstractTaskQuestion]:
     """Each attention and the Bayes risk in each panel; the strongest signals, which are the slowest, first."""
     panels = list(product(TASKS, LENGTHS))
     minima = [
         least(task, nu, length, attention)
-        for attention, (task, length) in product(attentions, panels)
-        for nu in sorted(grid[task], reverse=True)
+        for attention, (task, length) in product(grid.attentions, panels)
+        for nu in sorted(grid.nu[task], reverse=True)
     ]
     bayes = [
         least(task, float(nu), length, BAYES)
         for task, length in panels
-        for nu in np.linspace(0.0, max(grid[task]), _BAYES_POINTS)
+        for nu in np.linspace(0.0, max(grid.nu[task]), _BAYES_POINTS)
     ]
     return minima + bayes
 

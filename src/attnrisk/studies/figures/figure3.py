@@ -36,8 +36,6 @@ from .style import (
     where,
 )
 
-STEM = "figure3"
-
 CAPTION = """\
 Test risk after training on N = αD sequences of L = 3 tokens, in the limit of infinite D, by empirical risk \
 minimisation of softmax and of linear attention, with the best ridge penalties between 10⁻³ and 10³. Horizontal lines \
@@ -82,7 +80,7 @@ def _spaced(count: int) -> tuple[float, ...]:
 
 
 # On the max task a fixed point takes six times as long.
-_FULL = Grid(
+FULL = Grid(
     (("spiked", 1.0), ("spiked", 2.0), ("spiked", 5.0), ("max", 2.0), ("max", inf)),
     _spaced(10),
     _spaced(25),
@@ -90,12 +88,11 @@ _FULL = Grid(
     size=10_000,
     runs=3,
 )
-_QUICK = Grid(_FULL.panels[1:2], _spaced(7), _spaced(14), {"spiked": 7}, size=1000, runs=4)
+QUICK = Grid(FULL.panels[1:2], _spaced(7), _spaced(14), {"spiked": 7}, size=1000, runs=4)
 
 
-def questions(quick: bool) -> list[AbstractTaskQuestion]:
+def questions(grid: Grid) -> list[AbstractTaskQuestion]:
     """What can be asked at once; experiments, and points beside a jump, need the answers."""
-    grid = _QUICK if quick else _FULL
     return [
         *(each for pair in learning_curves(grid) for each in pair),
         *(Thresholds(task, nu, LENGTH) for task, nu in grid.panels),
@@ -103,15 +100,14 @@ def questions(quick: bool) -> list[AbstractTaskQuestion]:
     ]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(grid: Grid, ask: Ask) -> list[Row]:
     """The rows of the figure, each a point of a curve: of an attention, the Bayes optimum, or what algorithms reach.
 
     `alpha` is infinite where the row is the least population risk, or its infimum. Only learning curves have ridges and
     maybe a `warning`, which says why the risk is an approximation. Rows with a `size` are experiments: the mean over
     `runs` datasets with `√(ND) = size`, and as error their standard deviation.
     """
-    grid = _QUICK if quick else _FULL
-    ask(questions(quick))
+    ask(questions(grid))
     learned = [row for pair in learning_curves(grid) for row in _learned(*ask(pair))]
     optima = [row for task, nu in grid.panels for row in optimum(task, nu, grid, ask)]
     return [*learned, *optima, *experiments(grid, learned, ask)]
@@ -188,7 +184,7 @@ def _row(
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each task and signal, at most three beside one another, one legend."""
-    panels = [panel for panel in _FULL.panels if panel in {(row.task, row.nu) for row in rows}]
+    panels = [panel for panel in FULL.panels if panel in {(row.task, row.nu) for row in rows}]
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
     figure = Figure(figsize=(WIDTH, 1.0 + 2.3 * lines), layout="constrained")

@@ -13,10 +13,8 @@ from ...flow.flow import gradient_flow, random_starts
 from ...population.overlaps import Overlaps
 from ..question import Record
 from ..questions import AbstractAttentionQuestion
-from .rows import Ask, Row, joined
+from .rows import Ask, Row, Signals, joined
 from .style import GREY, INK, WIDTH, Line, line, marks, where
-
-STEM = "figure4"
 
 CAPTION = """\
 End points of gradient flow of the population risk, for softmax and linear attention with L = 10 tokens, against the \
@@ -46,10 +44,8 @@ _UNCONVERGED = "runs not converged"
 _WIDTHS = {"softmax": 2.4, "linear": 1.2}
 _STARTS = Line("starts, lowest to highest", GREY, "solid", 3.0)  # a bar, left of all signals
 
-_Grid = dict[str, tuple[float, ...]]
-
-_NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
-_QUICK_NU: _Grid = _NU | {"max": ()}
+FULL: Signals = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
+QUICK: Signals = FULL | {"max": ()}
 _TIME = 1e6  # runs come to rest before 10^5
 # Of a step: the way depends on it, the ends do not. With large steps linear attention, whose steps cost next to
 # nothing, hovers around its end for long before it comes to rest.
@@ -83,23 +79,18 @@ class Ends(AbstractAttentionQuestion):
         ]
 
 
-def questions(quick: bool) -> list[Ends]:
-    """What the figure asks."""
-    return ends(_QUICK_NU if quick else _NU)
-
-
-def ends(grid: _Grid) -> list[Ends]:
+def questions(signals: Signals) -> list[Ends]:
     """Each attention on each task; softmax on the max task, which is the slowest, first."""
     return [
         Ends(task, nu, LENGTH, name)
         for name, task in product(ATTENTIONS, TASKS[::-1])
-        for nu in sorted(grid[task], reverse=True)
+        for nu in sorted(signals[task], reverse=True)
     ]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(signals: Signals, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    return joined(questions(quick), ask)
+    return joined(questions(signals), ask)
 
 
 def _parameters(overlaps: Overlaps) -> dict[str, Any]:

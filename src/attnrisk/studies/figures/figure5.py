@@ -13,10 +13,8 @@ from ...flow.landscape import mismatched_minimum
 from ...population import population_minimum
 from ..question import Record
 from ..questions import AbstractAttentionQuestion
-from .rows import Ask, Row, joined
+from .rows import Ask, Grid, Row, joined
 from .style import INK, WIDTH, Line, draw_curve, line, where
-
-STEM = "figure5"
 
 CAPTION = """\
 Risk of four attentions against the signal strength ν, with L = 10 tokens, at the global minimum with k along k* and \
@@ -35,11 +33,11 @@ LENGTH = "10"
 WELL, MIS = "well-matched", "mismatched"
 ESCAPED = "escapes"
 
-_Grid = dict[str, tuple[float, ...]]
-
-_NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
-_QUICK_ATTENTIONS = ("softmax", "linear")
-_QUICK_NU: _Grid = _NU | {"max": ()}
+FULL = Grid(
+    ATTENTIONS,
+    {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)},
+)
+QUICK = Grid(("softmax", "linear"), FULL.nu | {"max": ()})
 
 _DASHED = (0, (4, 1.5))
 
@@ -83,24 +81,19 @@ def _record(point: str, found: Any, kind: str, lowest: float | None) -> Record:
     }
 
 
-def questions(quick: bool) -> list[Minima]:
-    """What the figure asks."""
-    return minima(_QUICK_ATTENTIONS, _QUICK_NU) if quick else minima(ATTENTIONS, _NU)
-
-
-def minima(attentions: Sequence[str], grid: _Grid) -> list[Minima]:
+def questions(grid: Grid) -> list[Minima]:
     """Each attention on each task, the slower task first."""
     return [
         Minima(task, nu, LENGTH, name)
         for task in TASKS[::-1]
-        for name in attentions
-        for nu in sorted(grid[task], reverse=True)
+        for name in grid.attentions
+        for nu in sorted(grid.nu[task], reverse=True)
     ]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(grid: Grid, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    return joined(questions(quick), ask)
+    return joined(questions(grid), ask)
 
 
 def plot(rows: Sequence[Row]) -> Figure:

@@ -14,8 +14,6 @@ from ..questions import ERM, LearningCurve
 from .rows import Ask, Row, place
 from .style import INK, WIDTH, has_converged, marks, where
 
-STEM = "figure6"
-
 CAPTION = """\
 Test risk after training on N = αD sequences of L = 3 tokens, in the limit of infinite D, as a function of the two \
 ridge penalties, for softmax (top) and linear attention (bottom), on the spiked task with ν = 2. The star marks the \
@@ -43,13 +41,13 @@ class Grid(NamedTuple):
     log2_points: int
 
 
-_FULL = Grid((1.0, 2.0, 8.0), tuple(np.geomspace(0.03, 100.0, 9).tolist()), 7)
-_QUICK = Grid((4.0,), tuple(np.geomspace(0.1, 30.0, 6).tolist()), 7)
+FULL = Grid((1.0, 2.0, 8.0), tuple(np.geomspace(0.03, 100.0, 9).tolist()), 7)
+QUICK = Grid((4.0,), tuple(np.geomspace(0.1, 30.0, 6).tolist()), 7)
 
 
-def questions(quick: bool) -> list[ERM]:
+def questions(grid: Grid) -> list[ERM]:
     """What can be asked at once: tuning starts from the best point of a plane."""
-    return [each for plane in planes(_QUICK if quick else _FULL) for each in plane]
+    return [each for plane in planes(grid) for each in plane]
 
 
 def planes(grid: Grid) -> list[list[ERM]]:
@@ -62,13 +60,13 @@ def planes(grid: Grid) -> list[list[ERM]]:
     ]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(grid: Grid, ask: Ask) -> list[Row]:
     """The points of each plane, and after them the one where tuning ends.
 
     `warning` says why a risk is an approximation.
     """
-    ask(questions(quick))
-    found = [ask(plane) for plane in planes(_QUICK if quick else _FULL)]
+    ask(questions(grid))
+    found = [ask(plane) for plane in planes(grid)]
     tuned = ask(map(_tuning, found))
     rows = []
     for plane, ends in zip(found, tuned, strict=True):

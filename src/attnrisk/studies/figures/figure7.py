@@ -14,8 +14,6 @@ from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
 from .rows import JUMP, Ask, Row, beside, place
 from .style import WIDTH, add_legend, draw_curve, has_converged, line, set_ticks, where
 
-STEM = "figure7"
-
 CAPTION = """\
 Test risk after training on N = αD sequences, in the limit of infinite D, with the best ridge penalties, for the \
 attentions of the catalogue that are not scale-invariant, on the spiked task with ν = 5, with L = 3 and L = 10 \
@@ -58,19 +56,18 @@ class Grid(NamedTuple):
 
 
 # A fixed point with L = 10 takes ten times as long.
-_FULL = Grid(
+FULL = Grid(
     ATTENTIONS,
     {"3": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), "10": (1.0, 4.0, 16.0)},
     {"3": 8, "10": 6},
 )
-_QUICK = Grid(("softmax", "erf", "linear"), {"3": _FULL.alphas["3"]}, {"3": 7})
+QUICK = Grid(("softmax", "erf", "linear"), {"3": FULL.alphas["3"]}, {"3": 7})
 _KINKED = ("10", "sparsemax")  # most of its samples have their minimum at a kink
 _OPTIMAL_ALPHAS = (*np.geomspace(0.5, 16.0, 12).tolist(), *beside(JUMP))
 
 
-def questions(quick: bool) -> list[AbstractTaskQuestion]:
+def questions(grid: Grid) -> list[AbstractTaskQuestion]:
     """What the figure asks."""
-    grid = _QUICK if quick else _FULL
     return [*curves(grid), *optima(grid)]
 
 
@@ -97,13 +94,12 @@ def optima(grid: Grid) -> list[Optimal]:
     return [Optimal(TASK, NU, length, a) for length in grid.alphas for a in sorted(_OPTIMAL_ALPHAS)]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(grid: Grid, ask: Ask) -> list[Row]:
     """The rows of the figure, each a point of the curve of an attention or of the Bayes optimum, without ridges.
 
     `warning` says why the risk is an approximation, if it is one.
     """
-    grid = _QUICK if quick else _FULL
-    ask(questions(quick))
+    ask(questions(grid))
     rows = []
     for asked in curves(grid):
         (found,) = ask([asked])

@@ -6,11 +6,10 @@ from math import log
 from matplotlib.figure import Figure
 
 from ..head_questions import AbstractFeatureQuestion
-from .heads import LINES, curves, law_words, least_of_heads
+from . import heads
+from .heads import LINES, Place
 from .rows import Ask, Row
 from .style import GREY, WIDTH, add_legend, draw_curve
-
-STEM = "flipped"
 
 CAPTION = """\
 Lowest risk on flipped needles (shift +√ν or −√ν) against the number of tokens L when the signal grows with the \
@@ -22,33 +21,26 @@ softmax head (dashed) finds needles of one sign only: its risk stays above 1/2 (
 the computed points, where the risk of the heads found by a search is exact.
 """
 
-LAW = "flipped"
-SIGNALS = (2, 4)
-_LENGTHS = (10, 10**2, 10**3, 10**4, 10**5, 10**6)
-_QUICK_LENGTHS = (10, 10**3)
-_QUICK_SIGNALS = (4,)
+
+def _places(factors: Sequence[int], lengths: Sequence[int]) -> list[Place]:
+    return [("flipped", round(c * log(size), 6), str(size)) for c in factors for size in lengths]
+
+
+FULL = _places((2, 4), (10, 10**2, 10**3, 10**4, 10**5, 10**6))
+QUICK = _places((4,), (10, 10**3))
 _STARTS = 0  # those on the two atoms are enough: heads that are copies are worse
 
 
-def _places(quick: bool) -> list[tuple[str, float, str]]:
-    lengths, signals = (_QUICK_LENGTHS, _QUICK_SIGNALS) if quick else (_LENGTHS, SIGNALS)
-    return [(LAW, round(c * log(size), 6), str(size)) for c in signals for size in lengths]
-
-
-def questions(quick: bool) -> list[AbstractFeatureQuestion]:
+def questions(places: Sequence[Place]) -> list[AbstractFeatureQuestion]:
     """What the figure asks."""
-    return [
-        each
-        for law, nu, length in _places(quick)
-        for each in curves(law_words(law, nu), length, _STARTS).values()
-    ]
+    return heads.questions(places, _STARTS)
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(places: Sequence[Place], ask: Ask) -> list[Row]:
     """The rows of the figure, with the factor `c` of the signal."""
     return [
         Row(signal=round(row.nu / log(float(row.length))), tokens=float(row.length), **vars(row))
-        for row in least_of_heads(ask, _places(quick), _STARTS)
+        for row in heads.compute(places, ask, _STARTS)
     ]
 
 

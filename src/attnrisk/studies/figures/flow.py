@@ -18,8 +18,6 @@ from ..question import AbstractQuestion, Record, is_converged
 from .rows import Ask, Row
 from .style import GREY, INK, WIDTH, Line, add_legend, where
 
-STEM = "flow"
-
 CAPTION = """\
 Two runs of gradient flow for softmax attention with infinite data, on the spiked task with ν = 2 and L = 10 tokens; \
 the time axis is logarithmic. Top: the risk, and the Bayes risk (grey). Bottom: the overlaps of k and v with the \
@@ -43,7 +41,7 @@ _OVERLAPS = (
     Line("m_vk", "#e69f00", (0, (4, 1.5)), 1.5),
 )
 
-_POINTS, _QUICK_POINTS = 200, 100
+FULL, QUICK = 200, 100  # points of a path
 _FIRST, _LAST = 0.1, 1e5
 _BEYOND = 3.0  # times the end of the slower run, to see that nothing moves
 
@@ -88,14 +86,14 @@ class Runs(AbstractQuestion):
         ]
 
 
-def questions(quick: bool) -> list[Runs]:
+def questions(points: int) -> list[Runs]:
     """What the figure asks."""
-    return [Runs(_QUICK_POINTS if quick else _POINTS)]
+    return [Runs(points)]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(points: int, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    return [Row(**each) for found in ask(questions(quick)) for each in found]
+    return [Row(**each) for found in ask(questions(points)) for each in found]
 
 
 def plot(rows: Sequence[Row]) -> Figure:

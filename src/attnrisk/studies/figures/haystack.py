@@ -14,8 +14,6 @@ from ..questions import AbstractTaskQuestion
 from .rows import Ask, Row, least, least_risks, with_bayes
 from .style import BAYES_LINE, GREY, Line, draw_curve, line
 
-STEM = "haystack"
-
 CAPTION = """\
 Lowest population risk on the spiked task against the number of tokens L, from 2 to a million, with a signal strength \
 that grows with the logarithm of L: ν = c log L. One token is the needle; risk 0 means that it is found, risk 1 that \
@@ -93,30 +91,26 @@ _LENGTHS = (2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10**4, 10**5, 10**6)
 _QUICK_LENGTHS = (2, 5, 10, 30, 100, 300, 1000, 10**4, 10**5, 10**6)
 _REFERENCE_LENGTHS = np.unique(np.geomspace(2, 10**6, 30).round().astype(int)).tolist()
 _Curve = tuple[str, str, Sequence[int]]  # attention, bias, lengths
-_FULL: list[_Curve] = [(name, DEFAULT_BIAS, _LENGTHS) for name in ATTENTIONS]
-_FULL += [(name, FREE_BIAS, _LENGTHS) for name in TUNED]
-_QUICK: list[_Curve] = [
+FULL: list[_Curve] = [(name, DEFAULT_BIAS, _LENGTHS) for name in ATTENTIONS]
+FULL += [(name, FREE_BIAS, _LENGTHS) for name in TUNED]
+QUICK: list[_Curve] = [
     (name, DEFAULT_BIAS, _QUICK_LENGTHS)
     for name in ("linear", "taylor-2", "erf", "softmax", "relu")
 ]
 # Searches over a bias take longer, most of all that of Taylor-2.
-_QUICK += [
+QUICK += [
     (name, FREE_BIAS, (2, 5, 10, 30, 100, 10**3, 10**4, 10**6)) for name in ("relu", "softplus")
 ]
 
 
-def questions(quick: bool) -> list[AbstractTaskQuestion]:
+def questions(grid: Sequence[_Curve]) -> list[AbstractTaskQuestion]:
     """What the figure asks."""
-    return with_bayes(_curves(quick))
+    return with_bayes(curves(grid))
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(grid: Sequence[_Curve], ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    return least_risks(ask, _curves(quick))
-
-
-def _curves(quick: bool) -> list[AbstractTaskQuestion]:
-    return curves(_QUICK if quick else _FULL)
+    return least_risks(ask, curves(grid))
 
 
 def curves(asked: Sequence[_Curve]) -> list[AbstractTaskQuestion]:

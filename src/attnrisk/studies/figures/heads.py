@@ -14,8 +14,6 @@ from ..head_questions import (
 from .rows import Ask, Row
 from .style import BAYES_LINE, COLOURS, Line, add_legend, draw_curve
 
-STEM = "heads"
-
 CAPTION = """\
 Lowest risk with infinite data against the signal ν, where the needle may carry one of two features. Top: flipped, the \
 needle is shifted by +√ν or by −√ν along one direction. Bottom: one of two, it is shifted by √ν along one of two \
@@ -41,72 +39,56 @@ _NU = {
     "10": (2.0, 3.0, 4.0, 5.0, 6.0, 7.5, 9.0, 11.0, 13.0, 16.0),
     "1000": (9.0, 11.0, 12.0, 13.0, 14.5, 16.0, 18.0, 20.0, 23.0, 26.0),
 }
-_QUICK_NU: dict[str, tuple[float, ...]] = {"10": (9.0,), "1000": ()}
+Place = tuple[str, float, str]  # law, signal, length
+FULL: list[Place] = [(law, nu, length) for law in LAWS for length in _NU for nu in _NU[length]]
+QUICK: list[Place] = [(law, 9.0, "10") for law in LAWS]
 _STARTS = 2  # random ones beside those on the atoms
 
 
-def law_words(law: str, nu: float) -> str:
-    """The distribution in the format of `parse_features`."""
-    return f"flipped:{nu:g}" if law == "flipped" else f"one-of:{nu:g},{nu:g}"
+def questions(places: Sequence[Place], starts: int = _STARTS) -> list[AbstractFeatureQuestion]:
+    """The question of each curve at each place."""
+    return [each for place in places for each in _curves(*place, starts).values()]
 
 
-def curves(
-    features: str, length: str, random_starts: int = _STARTS
-) -> dict[str, AbstractFeatureQuestion]:
-    """The question of each curve at one point."""
-    searched = {"one head": ("softmax", 1), "softmax": ("softmax", 2)}
-    searched[SOFTMAX_PLUS_ONE] = SOFTMAX_PLUS_ONE, 2
-    asked: dict[str, AbstractFeatureQuestion] = {
-        name: LeastHeads(features, length, *which, certify=False, random_starts=random_starts)
-        for name, which in searched.items()
+def _curves(law: str, nu: float, length: str, starts: int) -> dict[str, AbstractFeatureQuestion]:
+    features = f"flipped:{nu:g}" if law == "flipped" else f"one-of:{nu:g},{nu:g}"
+    searched = {
+        "one head": ("softmax", 1),
+        "softmax": ("softmax", 2),
+        SOFTMAX_PLUS_ONE: (SOFTMAX_PLUS_ONE, 2),
     }
-    asked["bayes-softmax"] = HeadsOnAtoms(features, length)
-    return asked | {_BAYES: FeatureBayes(features, length)}
+    return {
+        **{
+            name: LeastHeads(features, length, *which, certify=False, random_starts=starts)
+            for name, which in searched.items()
+        },
+        "bayes-softmax": HeadsOnAtoms(features, length),
+        _BAYES: FeatureBayes(features, length),
+    }
 
 
-def least_of_heads(
-    ask: Ask, places: Sequence[tuple[str, float, str]], random_starts: int = _STARTS
-) -> list[Row]:
-    """A row for each curve at each place, a law with its signal and a length."""
-    asked = [(place, curves(law_words(*place[:2]), place[2], random_starts)) for place in places]
-    found = iter(ask([each for _, named in asked for each in named.values()]))
+def compute(places: Sequence[Place], ask: Ask, starts: int = _STARTS) -> list[Row]:
+    """A row for each curve at each place."""
+    found = iter(ask(questions(places, starts)))
     rows = []
-    for (law, nu, length), named in asked:
-        answers = dict(zip(named, found, strict=False))
-        for name, answer in answers.items():
-            rows.append(
-                Row(
-                    law=law,
-                    nu=nu,
-                    length=length,
-                    curve=name,
-                    risk=answer["risk"],
-                    error=answer["risk_error"],
-                    bayes_risk=answers[_BAYES]["risk"],
-                    excess=answer["risk"] - answers[_BAYES]["risk"],
-                    result=answer["result"],
-                )
+    for law, nu, length in places:
+        answers = {name: next(found) for name in LINES}
+        bayes = answers[_BAYES]["risk"]
+        rows += [
+            Row(
+                law=law,
+                nu=nu,
+                length=length,
+                curve=name,
+                risk=answer["risk"],
+                error=answer["risk_error"],
+                bayes_risk=bayes,
+                excess=answer["risk"] - bayes,
+                result=answer["result"],
             )
+            for name, answer in answers.items()
+        ]
     return rows
-
-
-def _places(quick: bool) -> list[tuple[str, float, str]]:
-    grid = _QUICK_NU if quick else _NU
-    return [(law, nu, length) for law in LAWS for length in grid for nu in grid[length]]
-
-
-def questions(quick: bool) -> list[AbstractFeatureQuestion]:
-    """What the figure asks."""
-    return [
-        each
-        for law, nu, length in _places(quick)
-        for each in curves(law_words(law, nu), length).values()
-    ]
-
-
-def compute(quick: bool, ask: Ask) -> list[Row]:
-    """The rows of the figure."""
-    return least_of_heads(ask, _places(quick))
 
 
 def plot(rows: Sequence[Row]) -> Figure:

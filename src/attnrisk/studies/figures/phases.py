@@ -7,10 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..questions import Thresholds
-from .rows import Ask, Row, place
+from .rows import Ask, Row, Signals, placed
 from .style import GREY, INK, SHADE, WIDTH, Line, smooth, where
-
-STEM = "phases"
 
 CAPTION = """\
 Phase diagram of learning from N = αD sequences without label noise, in the limit of infinite D, against the signal \
@@ -23,29 +21,23 @@ errors.
 TASKS = ("spiked", "max")
 LENGTH = "3"
 
-_Grid = dict[str, tuple[float, ...]]
-
-_NU: _Grid = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "max": (0.5, 1.0, 2.0, 3.0, 5.0)}
-_QUICK_NU: _Grid = _NU | {"max": ()}
+FULL: Signals = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "max": (0.5, 1.0, 2.0, 3.0, 5.0)}
+QUICK: Signals = FULL | {"max": ()}
 _LINES = (
     Line("optimum recovers $v^*$", INK, "solid", 1.5),
     Line("message passing recovers $v^*$", GREY, "solid", 1.5),
 )
 
 
-def questions(quick: bool) -> list[Thresholds]:
+def questions(signals: Signals) -> list[Thresholds]:
     """What the figure asks."""
-    grid = _QUICK_NU if quick else _NU
-    return [Thresholds(task, nu, LENGTH) for task in TASKS[::-1] for nu in grid[task]]
+    return [Thresholds(task, nu, LENGTH) for task in TASKS[::-1] for nu in signals[task]]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(signals: Signals, ask: Ask) -> list[Row]:
     """The two thresholds in `α`, empty where there is no jump."""
-    names = ("information", "information_error", "algorithmic", "algorithmic_error")
-    return [
-        Row(**place(found), **{name: found[name] for name in names})
-        for found in ask(questions(quick))
-    ]
+    columns = "information", "information_error", "algorithmic", "algorithmic_error"
+    return [placed(found, *columns) for found in ask(questions(signals))]
 
 
 def plot(rows: Sequence[Row]) -> Figure:

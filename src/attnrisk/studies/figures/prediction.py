@@ -18,8 +18,6 @@ from . import figure1
 from .rows import Ask, Row
 from .style import WIDTH, add_legend
 
-STEM = "prediction"
-
 CAPTION = """\
 Test accuracy of trained models against the exact gap to the Bayes risk of their attention, on the spiked task with \
 as many tokens as the sequences have and ν = 4 log L: with an optimised bias of the score (left), as in the trained \
@@ -35,6 +33,9 @@ _BIASES = FREE_BIAS, "0"
 _SIDES = {"gap": "with a free bias", "gap_without_bias": "without a bias"}
 _MARKERS = dict(zip(figure1.ATTENTIONS, "osD^vXPph", strict=False))  # not of the recurrences
 _QUICK_ATTENTIONS = ("softmax", "softplus", "relu", "taylor-2", "linear")
+
+
+FULL, QUICK = False, True  # forms of figure 1
 
 
 def questions(quick: bool) -> list[AbstractQuestion]:

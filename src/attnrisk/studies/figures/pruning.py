@@ -15,8 +15,6 @@ from .heads import LINES
 from .rows import Ask, Row
 from .style import INK, WIDTH, Line, add_legend, draw_curve, set_ticks
 
-STEM = "pruning"
-
 CAPTION = """\
 How many heads are needed? The needle carries one of three features, ν = 9, 6, 4, among L = 10 tokens. Left: the \
 lowest risk found for H heads that are trained together. With more than three heads the risk of averaged softmax and \
@@ -28,52 +26,52 @@ found, and bound the lowest risk from above.
 """
 
 LAW, LENGTH = "one-of:9,6,4", "10"
-MOST = {"softmax": 6, SOFTMAX_PLUS_ONE: 6}
-_QUICK_MOST = {"softmax": 3, SOFTMAX_PLUS_ONE: 2}
-_JOINT = "bayes-softmax"
+SEPARATE, _JOINT = ("softmax", SOFTMAX_PLUS_ONE), "bayes-softmax"
+# The largest number of heads of each kind.
+FULL = {"softmax": 6, SOFTMAX_PLUS_ONE: 6, _JOINT: 2}
+QUICK = {"softmax": 3, SOFTMAX_PLUS_ONE: 2, _JOINT: 1}
 
 
-def _asked(quick: bool) -> dict[tuple[str, int], AbstractFeatureQuestion]:
-    most = _QUICK_MOST if quick else MOST
+def _asked(most: dict[str, int]) -> dict[tuple[str, int], AbstractFeatureQuestion]:
     asked: dict[tuple[str, int], AbstractFeatureQuestion] = {
         (name, heads): LeastHeads(
             LAW, LENGTH, name, heads, certify=False, prune=heads == most[name]
         )
-        for name in most
+        for name in SEPARATE
         for heads in range(1, most[name] + 1)
     }
     asked[_JOINT, 1] = asked["softmax", 1]  # which one head is
-    if not quick:
-        asked[_JOINT, 2] = LeastHeads(LAW, LENGTH, _JOINT, 2, certify=False)
+    for heads in range(2, most[_JOINT] + 1):
+        asked[_JOINT, heads] = LeastHeads(LAW, LENGTH, _JOINT, heads, certify=False)
     asked[_JOINT, 3] = HeadsOnAtoms(LAW, LENGTH)
     asked["Bayes", 0] = FeatureBayes(LAW, LENGTH)
     return asked
 
 
-def questions(quick: bool) -> list[AbstractFeatureQuestion]:
+def questions(most: dict[str, int]) -> list[AbstractFeatureQuestion]:
     """What the figure asks."""
-    return list(dict.fromkeys(_asked(quick).values()))
+    return list(dict.fromkeys(_asked(most).values()))
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(most: dict[str, int], ask: Ask) -> list[Row]:
     """A row for each number of heads: those trained together, and those left of the largest number."""
-    asked = _asked(quick)
+    asked = _asked(most)
     rows = []
     for (name, heads), found in zip(asked, ask(asked.values()), strict=True):
-        common = {"curve": name, "result": found["result"]}
-        rows.append(
-            Row(**common, pruned=False, heads=heads, risk=found["risk"], error=found["risk_error"])
-        )
+        points = [(False, heads, found["risk"], found["risk_error"])]
         for gone, risk in enumerate(found.get("pruned") or ()):
-            rows.append(
-                Row(
-                    **common,
-                    pruned=True,
-                    heads=heads - gone,
-                    risk=risk,
-                    error=found["pruned_error"],
-                )
+            points.append((True, heads - gone, risk, found["pruned_error"]))
+        rows += [
+            Row(
+                curve=name,
+                result=found["result"],
+                pruned=pruned,
+                heads=left,
+                risk=risk,
+                error=error,
             )
+            for pruned, left, risk, error in points
+        ]
     return rows
 
 
@@ -86,7 +84,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         panels, (False, True), ("trained together", "removed one by one"), strict=True
     ):
         axes.axhline(bayes, **LINES["Bayes"].style)
-        for name in (_JOINT, *MOST):
+        for name in (_JOINT, *SEPARATE):
             curve = [row for row in rows if (row.curve, row.pruned) == (name, pruned)]
             draw_curve(axes, LINES[name], curve, ("heads", "risk"), dots=3.5)
         axes.autoscale_view()
@@ -94,7 +92,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         axes.set_xlabel("heads left" if pruned else "heads")
         set_ticks(axes.xaxis, range(1, 1 + max(row.heads for row in rows)))
     panels[0].set_ylabel("risk")
-    names: list[Line] = [LINES[name] for name in (*MOST, _JOINT)]
+    names: list[Line] = [LINES[name] for name in (*SEPARATE, _JOINT)]
     handles = [*(line.through() for line in names), Line("Bayes", INK, "solid", 0.9).through()]
     add_legend(figure, handles, 4, rows)
     return figure

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from ...attention import DEFAULT_BIAS
 from ..execute import Ask as Ask
@@ -15,6 +16,16 @@ _NEAR = 0.005  # relative distance of the points on both sides of a jump
 def beside(jump: float) -> tuple[float, float]:
     """The points on both sides of a jump."""
     return jump * (1 - _NEAR), jump * (1 + _NEAR)
+
+
+Signals = dict[str, tuple[float, ...]]  # by task
+
+
+class Grid(NamedTuple):
+    """Attentions, and the signals that they meet on each task."""
+
+    attentions: tuple[str, ...]
+    nu: Signals
 
 
 class Row(SimpleNamespace):
@@ -69,6 +80,11 @@ def _row(kind: str, found: Record, bayes: Record) -> Row:
 def place(found: Record) -> Record:
     """The columns that say where: task, signal and length."""
     return {name: found[name] for name in ("task", "nu", "length")}
+
+
+def placed(found: Record, *columns: str) -> Row:
+    """A row of the place and some columns of a record."""
+    return Row(**place(found), **{name: found[name] for name in columns})
 
 
 def joined(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:

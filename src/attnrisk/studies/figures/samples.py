@@ -13,8 +13,6 @@ from ..questions import AbstractTaskQuestion, Optimal, RiskCrossing
 from .rows import Ask, Row, place
 from .style import WIDTH, add_legend, line, marks, set_ticks
 
-STEM = "samples"
-
 CAPTION = """\
 Samples per dimension, α = N/D, at which the test risk falls to one half, on the spiked task with ν = 4 log L, against \
 the number of tokens L; D to infinity, with the ridges of least test risk, and a learned bias for erf. Black is the \
@@ -53,7 +51,7 @@ class Grid(NamedTuple):
 
 
 # Linear attention of 100 tokens or more stays above one half with infinite data: 0.837 and 0.972.
-_FULL = Grid(
+FULL = Grid(
     {
         ("10", "softmax"): Search(2.0, 8, (0.04, 0.2)),
         ("10", "erf"): Search(5.0, 9, (0.36, 1.15)),
@@ -64,7 +62,7 @@ _FULL = Grid(
     },
     tuple(np.geomspace(0.5, 4.0, 13).tolist()),
 )
-_QUICK = Grid(
+QUICK = Grid(
     {("3", "softmax"): Search(2.0, 5), ("6", "softmax"): Search(2.0, 5)},
     (0.6, 0.8, 0.95, 1.05, 1.5),
 )
@@ -74,30 +72,27 @@ def _signal(length: str) -> float:
     return round(SIGNAL * float(np.log(int(length))), 6)
 
 
-def risk_crossings(quick: bool) -> list[RiskCrossing]:
+def risk_crossings(grid: Grid) -> list[RiskCrossing]:
     """The search for one half, for each length and attention."""
-    grid = _QUICK if quick else _FULL
     return [
         RiskCrossing(TASK, _signal(length), length, name, HALF, *search)
         for (length, name), search in grid.searches.items()
     ]
 
 
-def questions(quick: bool) -> list[AbstractTaskQuestion]:
+def questions(grid: Grid) -> list[AbstractTaskQuestion]:
     """What the figure asks."""
-    grid = _QUICK if quick else _FULL
     optima = [
         Optimal(TASK, _signal(length), length, alpha)
         for length in grid.lengths
         for alpha in grid.optimal_alphas
     ]
-    return [*risk_crossings(quick), *optima]
+    return [*risk_crossings(grid), *optima]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(grid: Grid, ask: Ask) -> list[Row]:
     """A row for each length and attention, with those of the Bayes optimum and of message passing last."""
-    grid = _QUICK if quick else _FULL
-    asked = questions(quick)
+    asked = questions(grid)
     answers = ask(asked)
     rows = [
         crossing(question.inputs, question.name, found, "test_risk")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar
 
 import jax
@@ -20,8 +21,6 @@ from ..question import AbstractQuestion, Record, is_converged
 from .rows import Ask, Row
 from .style import INK, WIDTH, set_ticks, where
 
-STEM = "specialise"
-
 CAPTION = """\
 Two averaged softmax heads with one value vector, learned from N = αD sequences with a ridge r_k on the keys and r_v = \
 1, on flipped needles with ν = 9 and L = 3. Colour: how far the heads are from copies of each other, 1 − cos of the \
@@ -36,8 +35,8 @@ fixed point was not found.
 """
 
 NU, LENGTH, HEADS, RIDGE_V, DIM = 9.0, 3, 2, 1.0, 300
-_ALPHAS, _RIDGES = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0), (0.05, 0.1, 0.2, 0.4, 0.8)
-_QUICK_ALPHAS, _QUICK_RIDGES = (4.0, 8.0), (0.1, 0.4)
+FULL = list(product((2.0, 3.0, 4.0, 6.0, 8.0, 12.0), (0.05, 0.1, 0.2, 0.4, 0.8)))
+QUICK = list(product((4.0, 8.0), (0.1, 0.4)))
 _LOG2_POINTS = 6
 
 
@@ -95,44 +94,30 @@ class FittedHeads(AbstractQuestion):
         return told | {"result": str(fit.result), "converged": fit.converged}
 
 
-def _grid(quick: bool) -> list[tuple[float, float]]:
-    alphas, ridges = (_QUICK_ALPHAS, _QUICK_RIDGES) if quick else (_ALPHAS, _RIDGES)
-    return [(alpha, ridge) for alpha in alphas for ridge in ridges]
-
-
-def questions(quick: bool) -> list[AbstractQuestion]:
+def questions(grid: Sequence[tuple[float, float]]) -> list[AbstractQuestion]:
     """What the figure asks."""
-    return [kind(*place) for place in _grid(quick) for kind in (LearnedHeads, FittedHeads)]
+    return [kind(*place) for place in grid for kind in (LearnedHeads, FittedHeads)]
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+_OF_THEORY = (
+    *("separation", "test_risk", "test_risk_error", "train_error", "replicon", "minima", "growth"),
+    *("growth_error", "warning", "result"),
+)
+_OF_FIT = ("separation", "spread", "train_error", "test_risk", "result")
+
+
+def compute(grid: Sequence[tuple[float, float]], ask: Ask) -> list[Row]:
     """A row for each place: theory and experiment."""
-    found = iter(ask(questions(quick)))
-    rows = []
-    for alpha, ridge in _grid(quick):
-        theory, fit = next(found), next(found)
-        rows.append(
-            Row(
-                alpha=alpha,
-                ridge_k=ridge,
-                separation=theory["separation"],
-                test_risk=theory["test_risk"],
-                test_risk_error=theory["test_risk_error"],
-                train_error=theory["train_error"],
-                replicon=theory["replicon"],
-                minima=theory["minima"],
-                growth=theory["growth"],
-                growth_error=theory["growth_error"],
-                warning=theory["warning"],
-                result=theory["result"],
-                fitted_separation=fit["separation"],
-                fitted_spread=fit["spread"],
-                fitted_train_error=fit["train_error"],
-                fitted_test_risk=fit["test_risk"],
-                fitted_result=fit["result"],
-            )
+    found = ask(questions(grid))
+    return [
+        Row(
+            alpha=alpha,
+            ridge_k=ridge,
+            **{name: theory[name] for name in _OF_THEORY},
+            **{f"fitted_{name}": fit[name] for name in _OF_FIT},
         )
-    return rows
+        for (alpha, ridge), theory, fit in zip(grid, found[::2], found[1::2], strict=True)
+    ]
 
 
 def plot(rows: Sequence[Row]) -> Figure:

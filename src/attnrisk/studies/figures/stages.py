@@ -16,8 +16,6 @@ from ..question import AbstractQuestion, Record
 from .rows import Ask, Row
 from .style import GREY, INK, WIDTH, Line, add_legend
 
-STEM = "stages"
-
 CAPTION = """\
 How three heads find three features, ν = 12, 6, 3, one of which the needle carries, among L = 5 tokens: online SGD in \
 the limit of many dimensions (step 1, ten fresh sequences at each step, D steps in a unit of time), from small random \
@@ -83,19 +81,20 @@ class HeadStages(AbstractQuestion):
         ]
 
 
-def questions(quick: bool) -> list[HeadStages]:
+FULL = [HeadStages(name, 28, _LAST) for name in STUDENTS]
+QUICK = [HeadStages("bayes-softmax", 12, 60.0)]
+
+
+def questions(paths: Sequence[HeadStages]) -> Sequence[HeadStages]:
     """What the figure asks."""
-    if quick:
-        return [HeadStages("bayes-softmax", 12, 60.0)]
-    return [HeadStages(name, 28, _LAST) for name in STUDENTS]
+    return paths
 
 
-def compute(quick: bool, ask: Ask) -> list[Row]:
+def compute(paths: Sequence[HeadStages], ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    asked = questions(quick)
     return [
-        Row(curve=question.student, **each)
-        for question, found in zip(asked, ask(asked), strict=True)
+        Row(curve=path.student, **each)
+        for path, found in zip(paths, ask(paths), strict=True)
         for each in found
     ]
 

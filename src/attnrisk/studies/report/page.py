@@ -19,6 +19,7 @@ from ..._results import ErrorKind, Estimate
 from ..._rows import BAYES, FLOOR, as_csv
 from ...attention import CATALOGUE
 from .. import figures
+from ..figures import figure1
 from ..figures.rows import Ask, Row, least, least_risks, with_bayes
 from ..figures.style import context
 from ..fingerprint import fingerprint, versions
@@ -61,7 +62,7 @@ def write_report(path: Path, quick: bool, ask: Ask) -> Path:
     ask(questions(quick))
     drawn = {name: figures.make(name, quick, ask) for name in shown(quick)}
     rows = {name: figure.rows for name, figure in drawn.items()}
-    rows["1"] = figures.figure1.measured()  # of trained models, which a report does not train again
+    rows["1"] = figure1.measured()  # of trained models, which a report does not train again
     places, names = _league_scope(quick)
     parts = {
         "sequence": _sequence(sequence.sequence(ask)),
@@ -80,7 +81,7 @@ def write_report(path: Path, quick: bool, ask: Ask) -> Path:
 
 def questions(quick: bool) -> list[AbstractQuestion]:
     """What the report asks before anything is known."""
-    drawn = [each for name in shown(quick) for each in figures.FIGURES[name].questions(quick)]
+    drawn = [each for name in shown(quick) for each in figures.questions(name, quick)]
     places, names = _league_scope(quick)
     ranked = league_questions(names, places)
     if not quick:
