@@ -81,7 +81,9 @@ def test_starts_cover_every_column_of_the_basins():
         assert len({(q.task, q.attention) for q in asked}) == len(grid.runs)
         for task in basins.TASKS:
             rows = [q for q in asked if (q.task, q.attention) == (task, "linear")]
-            columns = [[row for row in rows if basins._is_in(row, at)] for at in range(3)]
+            columns = [
+                [row for row in rows if basins.is_varied(row, name)] for name in basins.CENTRE
+            ]
             points = (grid.nu[task], grid.length, grid.size)
             assert [len(column) for column in columns] == [len(part) for part in points]
             assert len(rows) == sum(map(len, points)) - 2  # the centre once

@@ -1,6 +1,6 @@
 """Basins: the fraction of random initialisations from which gradient flow finds the teacher."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +14,7 @@ from ...flow.landscape import basins, share_of
 from ..question import Record
 from ..questions import AbstractAttentionQuestion
 from .rows import Ask, Row, placed
-from .style import GREY, INK, WIDTH, line, set_ticks
+from .style import GREY, INK, WIDTH, add_legend, columns, line, set_ticks
 
 CAPTION = """\
 End points of gradient flow from random initial vectors. Solid lines with filled dots: fraction of runs that reach \
@@ -34,23 +34,22 @@ ATTENTIONS = ("softmax", "erf", "linear")
 TASKS = ("spiked", "max")
 NU, LENGTH, SIZE = 2.0, 10, 1.0
 
-_Points = tuple[tuple[float, int, float], ...]
-
 
 class _Grid(NamedTuple):
-    """The points of the three columns, and the number of starts."""
+    """The points of the three columns, and the number of runs."""
 
     nu: dict[str, tuple[float, ...]]
     length: tuple[int, ...]
     size: tuple[float, ...]
     runs: dict[tuple[str, str], int]
 
-    def points(self, task: str) -> _Points:
+    def points(self, task: str) -> list[tuple[float, int, float]]:
         """Signal, length and size: the centre belongs to all three columns."""
-        signals = [(nu, LENGTH, SIZE) for nu in self.nu[task]]
-        lengths = [(NU, length, SIZE) for length in self.length]
-        sizes = [(NU, LENGTH, size) for size in self.size]
-        return tuple(dict.fromkeys([*signals, *lengths, *sizes]))
+        signals, lengths = (
+            product(self.nu[task], [LENGTH], [SIZE]),
+            product([NU], self.length, [SIZE]),
+        )
+        return list(dict.fromkeys([*signals, *lengths, *product([NU], [LENGTH], self.size)]))
 
 
 _SLOW = ("max", "softmax")
@@ -106,68 +105,51 @@ _FATES: dict[str, tuple[Any, str, bool, str]] = {
     "mismatched": ((0, (4, 1.5)), "o", False, "local minimum"),
     "unfinished": ((0, (1, 1.5)), "x", False, "neither"),
 }
-
-_COLUMNS: dict[str, Callable[[Row], float]] = {
-    r"signal strength $\nu$": lambda row: row.nu,
-    "tokens $L$": lambda row: float(row.length),
-    "size of initial vectors": lambda row: row.size,
+CENTRE = {"nu": NU, "length": str(LENGTH), "size": SIZE}
+_LABELS = {  # of what is varied, and of what is not
+    "nu": (r"signal strength $\nu$", rf"$L = {LENGTH}$, size {SIZE:g}"),
+    "length": ("tokens $L$", rf"$\nu = {NU:g}$, size {SIZE:g}"),
+    "size": ("size of initial vectors", rf"$\nu = {NU:g}$, $L = {LENGTH}$"),
 }
-_FIXED = (
-    rf"$L = {LENGTH}$, size {SIZE:g}",
-    rf"$\nu = {NU:g}$, size {SIZE:g}",
-    rf"$\nu = {NU:g}$, $L = {LENGTH}$",
-)
+
+
+def is_varied(row: Any, name: str) -> bool:
+    """Whether all but this quantity are at the centre."""
+    return all(getattr(row, each) == at for each, at in CENTRE.items() if each != name)
 
 
 def plot(rows: Sequence[Row]) -> Figure:
     """Tasks downwards, what is varied to the right, one legend."""
     figure = Figure(figsize=(WIDTH, 4.7), layout="constrained")
-    panels = figure.subplots(len(TASKS), len(_COLUMNS), sharey=True, sharex="col")
-    for (above, task), (column, (label, shown)) in product(
-        enumerate(TASKS), enumerate(_COLUMNS.items())
-    ):
-        axes = panels[above, column]
-        _draw_panel(axes, [row for row in rows if row.task == task and _is_in(row, column)], shown)
-        axes.set_title(f"{task}, {_FIXED[column]}")
-        if above:
-            axes.set_xlabel(label)
+    panels = figure.subplots(len(TASKS), len(_LABELS), sharey=True, sharex="col")
+    for axes, (task, name) in zip(panels.flat, product(TASKS, _LABELS), strict=True):
+        _draw_panel(axes, [row for row in rows if row.task == task and is_varied(row, name)], name)
+        label, fixed = _LABELS[name]
+        axes.set(title=f"{task}, {fixed}", xlabel=label if task == TASKS[-1] else "")
     for axes in panels[:, 0]:
         axes.set(ylabel="fraction of runs", ylim=(-0.03, 1.03))
-    lengths = sorted({int(row.length) for row in rows})
     panels[0, 1].set_xscale("log")
-    set_ticks(panels[0, 1].xaxis, lengths)
+    set_ticks(panels[0, 1].xaxis, sorted({int(row.length) for row in rows}))
     named = {row.attention for row in rows}
-    handles = [
-        line(name)._replace(dashes="solid", width=1.3).through()
-        for name in ATTENTIONS
-        if name in named
-    ]
     seen = [fate for fate in _FATES if any(getattr(row, fate) for row in rows)]
+    handles: list[Any] = [
+        line(name)._replace(dashes="solid", width=1.3) for name in ATTENTIONS if name in named
+    ]
     handles += [Line2D([], [], label=_FATES[fate][-1], **_look(fate, INK)) for fate in seen]
-    figure.legend(handles=handles, loc="outside lower center", ncols=6)
+    add_legend(figure, handles, 6)
     return figure
 
 
-def _is_in(row: Row, column: int) -> bool:
-    """Whether all but the quantity of this column is at the centre."""
-    centred = row.nu == NU, row.length == str(LENGTH), row.size == SIZE
-    return all(at for number, at in enumerate(centred) if number != column)
-
-
-def _draw_panel(axes: Axes, rows: Sequence[Row], place: Callable[[Row], float]) -> None:
+def _draw_panel(axes: Axes, rows: Sequence[Row], varied: str) -> None:
     axes.axhline(0.0, color=GREY, linewidth=0.5, zorder=0)
     for name, fate in product(ATTENTIONS, _FATES):
-        curve = sorted((row for row in rows if row.attention == name), key=place)
-        if not any(getattr(row, fate) for row in curve):
-            continue
-        shares = [share_of(getattr(row, fate), row.runs) for row in curve]
-        axes.errorbar(
-            [place(row) for row in curve],
-            [float(share.value) for share in shares],
-            [float(share.error) for share in shares],
-            elinewidth=0.7,
-            **_look(fate, line(name).colour),
-        )
+        curve = [row for row in rows if row.attention == name]
+        curve.sort(key=lambda row: float(getattr(row, varied)))
+        if any(getattr(row, fate) for row in curve):
+            at = [float(getattr(row, varied)) for row in curve]
+            shares = [share_of(getattr(row, fate), row.runs) for row in curve]
+            value, error = columns(shares, "value", "error")
+            axes.errorbar(at, value, error, elinewidth=0.7, **_look(fate, line(name).colour))
 
 
 def _look(fate: str, colour: str) -> dict[str, Any]:

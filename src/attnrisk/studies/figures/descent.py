@@ -14,7 +14,7 @@ from ...marion.settings import SETTINGS, run_setting
 from ...population.overlaps import aligned
 from ..question import AbstractQuestion, Record
 from .rows import Ask, Row
-from .style import GREY, INK, WIDTH, Line, where
+from .style import GREY, INK, WIDTH, Line, add_legend, columns, where
 
 CAPTION = """\
 Projected gradient descent on the sphere for the predictor erf(λXk)·(Xv), in the five settings of Marion et al. \
@@ -124,17 +124,15 @@ def plot(rows: Sequence[Row]) -> Figure:
         text = f"{curve[-1].found:.0%} of runs\nfind the\nteacher"
         above.text(0.96, 0.06, text, transform=above.transAxes, ha="right", fontsize=7, color=INK)
         _band(below, curve, "excess", _EXCESS)
-        steps = [row.step for row in curve]
-        below.add_line(_TEACHER.through(steps, [row.teacher_excess for row in curve]))
+        below.add_line(_TEACHER.through(*columns(curve, "step", "teacher_excess")))
         above.set_title(f"{title}\n{where('', SETTINGS[name].dim / 2, 10)}", fontsize=7.0)
-        below.set(xlim=(0, steps[-1]), xlabel="step")
+        below.set(xlim=(0, curve[-1].step), xlabel="step")
         below.locator_params(axis="x", nbins=2)
         below.xaxis.set_major_formatter(FuncFormatter(_thousands))
     panels[0, 0].set(ylabel="overlap with the teacher", ylim=(0.0, 1.03))
     panels[1, 0].set(ylabel="excess risk", yscale="log")
     figure.align_ylabels()
-    handles = [line.through() for line in (_KEY, _VALUE, _EXCESS, _TEACHER)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    add_legend(figure, (_KEY, _VALUE, _EXCESS, _TEACHER), 4)
     return figure
 
 
@@ -144,9 +142,6 @@ def _thousands(step: float, position: int) -> str:
 
 def _band(axes: Axes, rows: Sequence[Row], name: str, mean: Line) -> None:
     """The mean, and behind it the range."""
-    steps = [row.step for row in rows]
-    middle, low, high = (
-        [getattr(row, name + end) for row in rows] for end in ("", "_low", "_high")
-    )
-    axes.fill_between(steps, low, high, color=mean.colour, alpha=0.18, linewidth=0.0)
-    axes.add_line(mean.through(steps, middle))
+    band = columns(rows, "step", f"{name}_low", f"{name}_high")
+    axes.fill_between(*band, color=mean.colour, alpha=0.18, linewidth=0.0)
+    axes.add_line(mean.through(*columns(rows, "step", name)))

@@ -14,7 +14,7 @@ from ...attention import CATALOGUE
 from ..question import is_converged
 from ..training_questions import TrainGrid
 from .rows import Ask, Row
-from .style import GREY, WIDTH, Line, add_legend, draw_curve, line
+from .style import GREY, Line, add_legend, columns, draw_curve, line, panels
 
 CAPTION = """\
 Test accuracy in recall and in finding a needle (left out of the quick form), and bits per character of a text, of \
@@ -122,14 +122,11 @@ def style_of(name: str) -> Line:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each task, and one legend."""
-    tasks = [task for task in TITLES if any(row.task == task for row in rows)]
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
-    for axes, task in zip(panels, tasks, strict=True):
-        _draw_panel(axes, task, [row for row in rows if row.task == task])
+    figure, drawn = panels(rows, 3.4, {"task": tuple(TITLES)}, "parameters")
+    for axes, here, task in drawn:
+        _draw_panel(axes, task, here)
     names = [name for name in ATTENTIONS if name in {row.attention for row in rows}]
-    handles = [style_of(name).through() for name in names]
-    add_legend(figure, handles, 6, [row for row in rows if row.chosen])
+    add_legend(figure, map(style_of, names), 6, [row for row in rows if row.chosen])
     return figure
 
 
@@ -143,10 +140,10 @@ def _draw_panel(axes: Axes, task: str, rows: Sequence[Row]) -> None:
         curve = sorted((row for row in curves if row.attention == name), key=lambda row: row.width)
         if curve:
             style = style_of(name)
-            x, low, high = zip(*((row.parameters, row.low, row.high) for row in curve), strict=True)
-            axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
+            band = columns(curve, "parameters", "low", "high")
+            axes.fill_between(*band, color=style.colour, alpha=0.15, linewidth=0)
             draw_curve(axes, style, curve, ("parameters", "mean"), "x", dots=3.0)
-    axes.set(title=TITLES[task], xscale="log", xlabel="parameters")
+    axes.set(title=TITLES[task], xscale="log")
     axes.set_ylabel("bits per character" if is_text else "test accuracy")
     if not is_text:
         axes.set_ylim(-0.03, 1.05)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from ..._rows import BAYES
 from ..questions import AbstractTaskQuestion
 from .rows import Ask, Grid, Row, Signals, least, least_risks, with_bayes
-from .style import INK, WIDTH, draw_curve, line, marks, set_ticks, where
+from .style import INK, add_legend, draw_curve, line, marks, panels, set_ticks, where
 
 CAPTION = """\
 Lowest population risk of attentions against the signal strength ν, on the spiked task (top) and the max task \
@@ -73,24 +73,20 @@ def curves(grid: Grid) -> list[AbstractTaskQuestion]:
 def plot(rows: Sequence[Row]) -> Figure:
     """Tasks downwards, lengths to the right, one legend."""
     there = {row.attention for row in rows}
-    drawn = [BAYES, *(name for name in ATTENTIONS if name in there)]
-    figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
-    panels = figure.subplots(len(TASKS), len(LENGTHS), sharex="row", sharey="row")
-    for axes, (task, length) in zip(panels.flat, product(TASKS, LENGTHS), strict=True):
-        here = [row for row in rows if (row.task, row.length) == (task, length)]
-        for name in drawn[::-1]:
+    names = [BAYES, *(name for name in ATTENTIONS if name in there)]
+    by, share = {"task": tuple(TASKS), "length": LENGTHS}, {"sharex": "row", "sharey": "row"}
+    figure, drawn = panels(rows, 4.6, by, r"signal strength $\nu$", "lowest risk", **share)
+    for axes, here, (task, length) in drawn:
+        for name in names[::-1]:
             curve = [row for row in here if row.attention == name]
             draw_curve(axes, line(name), curve, _AT, "y")
             limits = [row for row in curve if not row.attained]
             axes.add_line(marks("o", line(name).colour, limits, _AT, **_OPEN))
         axes.set(title=where(task, None, length), xlim=(0.0, max(row.nu for row in here)))
-    for axes, shown in zip(panels[:, 0], TASKS.values(), strict=True):
-        axes.set(ylabel="lowest risk", yscale="log", ylim=shown)
+        axes.set(yscale="log", ylim=TASKS[task])
         set_ticks(axes.yaxis, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
-    for axes in panels[-1]:
-        axes.set_xlabel(r"signal strength $\nu$")
-    handles = [line(name).through() for name in drawn]
+    handles: list[Any] = [line(name) for name in names]
     if not all(row.attained for row in rows):
         handles.append(marks("o", INK, label="not attained", **_OPEN))
-    figure.legend(handles=handles, loc="outside lower center", ncols=6)
+    add_legend(figure, handles, 6)
     return figure

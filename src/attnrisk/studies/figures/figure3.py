@@ -202,10 +202,9 @@ def plot(rows: Sequence[Row]) -> Figure:
     set_ticks(drawn[0, 0].xaxis, [0.3, 1.0, 3.0, 10.0])
     sizes = sorted({row.size for row in rows if row.size is not None})
     handles = [
-        *(_line(name).through() for name in ATTENTIONS),
-        *(_limit(name).through() for name in ATTENTIONS),
-        _OPTIMUM.through(),
-        _REACHED.through(),
+        *map(_line, ATTENTIONS),
+        *map(_limit, ATTENTIONS),
+        *(_OPTIMUM, _REACHED),
         *(marks("s", GREY, label=rf"simulation, $\sqrt{{ND}} = {n}$", **_SQUARE) for n in sizes),
     ]
     add_legend(figure, handles, 3, rows)

@@ -14,7 +14,7 @@ from ...population.overlaps import Overlaps
 from ..question import Record
 from ..questions import AbstractAttentionQuestion
 from .rows import Ask, Row, Signals, joined
-from .style import GREY, INK, WIDTH, Line, line, marks, where
+from .style import GREY, INK, WIDTH, Line, add_legend, columns, line, marks, where
 
 CAPTION = """\
 End points of gradient flow of the population risk, for softmax and linear attention with L = 10 tokens, against the \
@@ -116,7 +116,7 @@ def plot(rows: Sequence[Row]) -> Figure:
         axes.add_line(_STARTS.through([0.0, 0.0], [here[0].start_low, here[0].start_high]))
         for attention in ATTENTIONS:
             curve = sorted((r for r in here if r.attention == attention), key=lambda row: row.nu)
-            nu, mean, low, high = zip(*((r.nu, r.mean, r.low, r.high) for r in curve), strict=True)
+            nu, mean, low, high = columns(curve, "nu", "mean", "low", "high")
             colour = line(attention).colour
             axes.fill_between(nu, low, high, color=colour, alpha=0.25, linewidth=0.0)
             axes.add_line(_line(attention).through(nu, mean))
@@ -128,10 +128,10 @@ def plot(rows: Sequence[Row]) -> Figure:
         axes.set(title=where(task, None, LENGTH), ylabel=SHOWN[name])
     for axes in panels[-1]:
         axes.set_xlabel(r"signal strength $\nu$")
-    handles = [*(_line(name).through() for name in ATTENTIONS), _STARTS.through()]
+    handles: list[Any] = [*map(_line, ATTENTIONS), _STARTS]
     if any(row.unconverged for row in rows):
         handles.append(marks("x", INK, label=_UNCONVERGED))
-    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    add_legend(figure, handles, 4)
     return figure
 
 

@@ -14,7 +14,7 @@ from ...population import population_minimum
 from ..question import Record
 from ..questions import AbstractAttentionQuestion
 from .rows import Ask, Grid, Row, joined
-from .style import INK, WIDTH, Line, draw_curve, line, where
+from .style import INK, Line, add_legend, draw_curve, line, marks, panels, where
 
 CAPTION = """\
 Risk of four attentions against the signal strength ν, with L = 10 tokens, at the global minimum with k along k* and \
@@ -98,19 +98,17 @@ def compute(grid: Grid, ask: Ask) -> list[Row]:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each task, one legend."""
-    figure = Figure(figsize=(WIDTH, 3.8), layout="constrained")
-    tasks = [task for task in TASKS if task in {row.task for row in rows}]
-    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
-    for axes, task in zip(panels, tasks, strict=True):
-        _draw_panel(axes, [row for row in rows if row.task == task])
-        axes.set(title=where(task, None, LENGTH), xlabel=r"signal strength $\nu$")
-    panels[0].set(ylabel="risk", ylim=(None, 1.02))
+    by = {"task": TASKS}
+    figure, drawn = panels(rows, 3.8, by, r"signal strength $\nu$", "risk", sharey=True)
+    for axes, here, task in drawn:
+        _draw_panel(axes, here)
+        axes.set(title=where(task, None, LENGTH), ylim=(None, 1.02))
     named = {row.attention for row in rows}
     seen = {row.kind for row in rows if row.point == MIS}
-    handles = [_line(name, "solid").through() for name in ATTENTIONS if name in named]
-    handles += [Line(WELL, INK, "solid", 1.5).through(), Line(MIS, INK, _DASHED, 1.5).through()]
+    handles: list[Any] = [_line(name, "solid") for name in ATTENTIONS if name in named]
+    handles += [Line(WELL, INK, "solid", 1.5), Line(MIS, INK, _DASHED, 1.5)]
     handles += [_mark(kind, INK) for kind in _MARKS if kind in seen]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    add_legend(figure, handles, 4)
     return figure
 
 
@@ -123,7 +121,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
             if not escaped:
                 draw_curve(axes, _line(name, _DASHED), stretch, ("nu", "risk"))
         for row in swapped:
-            axes.add_line(_mark(row.kind, line(name).colour, [row.nu], [row.risk]))
+            axes.add_line(_mark(row.kind, line(name).colour, [row]))
     axes.set_xlim(0.0, 1.03 * max(row.nu for row in rows))
     axes.autoscale_view(scalex=False)
 
@@ -133,8 +131,7 @@ def _line(name: str, dashes: Any) -> Line:
     return line(name)._replace(dashes=dashes, width=1.5)
 
 
-def _mark(kind: str, colour: str, x: Any = (), y: Any = ()) -> Line2D:
+def _mark(kind: str, colour: str, rows: Sequence[Row] = ()) -> Line2D:
     marker, filled, label = _MARKS[kind]
-    shape: dict[str, Any] = {"marker": marker, "markersize": 4, "linestyle": "none"}
-    face = colour if filled else "white"
-    return Line2D(x, y, color=colour, markerfacecolor=face, label=label, **shape)
+    shape: Any = {"markersize": 4, "markerfacecolor": colour if filled else "white"}
+    return marks(marker, colour, rows, ("nu", "risk"), label=label, **shape)

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from ..question import Record
 from ..questions import ERM, LearningCurve
 from .rows import Ask, Row, place
-from .style import INK, WIDTH, has_converged, marks, where
+from .style import INK, add_legend, columns, has_converged, marks, panels, where
 
 CAPTION = """\
 Test risk after training on N = αD sequences of L = 3 tokens, in the limit of infinite D, as a function of the two \
@@ -99,30 +99,26 @@ def _row(where: Record, found: Record, tuned: bool) -> Row:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A row of panels for each attention, a column for each α, and one scale of colours."""
-    alphas = sorted({row.alpha for row in rows})
-    figure = Figure(figsize=(WIDTH, 2.4 * len(ATTENTIONS) + 0.6), layout="constrained")
-    panels = figure.subplots(len(ATTENTIONS), len(alphas), sharex=True, sharey=True, squeeze=False)
-    for name, line in zip(ATTENTIONS, panels, strict=True):
-        for alpha, axes in zip(alphas, line, strict=True):
-            here = [row for row in rows if (row.attention, row.alpha) == (name, alpha)]
-            colours = _draw_panel(axes, here)
-            axes.set_title(rf"{name}, $\alpha = {alpha:g}$" + "\n" + where("", NU, LENGTH))
-        line[0].set_ylabel(r"ridge penalty on $v$, $r_v$")
-    for axes in panels[-1]:
-        axes.set_xlabel(r"ridge penalty on $k$, $r_k$")
-    figure.colorbar(colours, ax=panels, label="test risk", pad=0.015, ticks=_LEVELS[::4])
+    by = {"attention": ATTENTIONS, "alpha": sorted({row.alpha for row in rows})}
+    labels = r"ridge penalty on $k$, $r_k$", r"ridge penalty on $v$, $r_v$"
+    height = 2.4 * len(ATTENTIONS) + 0.6
+    figure, drawn = panels(rows, height, by, *labels, sharex=True, sharey=True)
+    for axes, here, (name, alpha) in drawn:
+        colours = _draw_panel(axes, here)
+        axes.set_title(rf"{name}, $\alpha = {alpha:g}$" + "\n" + where("", NU, LENGTH))
+    figure.colorbar(colours, ax=figure.axes, label="test risk", pad=0.015, ticks=_LEVELS[::4])
     handles: list[Any] = [marks("*", "white", label="tuned penalties", **_STAR)]
     if any(row.warning for row in rows):
         handles.append(Patch(facecolor="none", hatch="////", label="replica symmetry fails"))
     if not all(map(has_converged, rows)):
         handles.append(marks("x", "white", label="not converged", **_CROSS))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    add_legend(figure, handles, 3)
     return figure
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> Any:
     grid = [row for row in rows if not row.tuned]
-    k, v = (np.unique([getattr(row, name) for row in grid]) for name in ("ridge_k", "ridge_v"))
+    k, v = map(np.unique, columns(grid, "ridge_k", "ridge_v"))
     risk = np.array([row.risk for row in grid]).reshape(k.size, v.size).T
     colours = axes.contourf(k, v, np.clip(risk, _LEVELS[0], _WORST), _LEVELS, cmap=_MAP)
     axes.contour(k, v, risk, _LEVELS[::2], colors=INK, linewidths=0.3)

@@ -12,7 +12,7 @@ from ...attention.catalogue import DEFAULT_BIAS, FREE_BIAS
 from ..question import Record
 from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
 from .rows import JUMP, Ask, Row, beside, place
-from .style import WIDTH, add_legend, draw_curve, has_converged, line, set_ticks, where
+from .style import Line, add_legend, draw_curve, has_converged, line, panels, set_ticks, where
 
 CAPTION = """\
 Test risk after training on N = αD sequences, in the limit of infinite D, with the best ridge penalties, for the \
@@ -123,26 +123,25 @@ def _row(where: Record, name: str, found: Record, risk: str) -> Row:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each length, one legend: the attentions by their risk with the most data, at their largest length."""
-    lengths = [length for length in LENGTHS if length in {row.length for row in rows}]
-    figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
-    panels = figure.subplots(1, len(lengths), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, length in zip(panels, lengths, strict=True):
-        for name in (*ATTENTIONS[::-1], BAYES):
-            curve = [row for row in rows if (row.attention, row.length) == (name, length)]
-            if name == BAYES:
-                draw_curve(axes, line(name), curve, log="x", jumps=(JUMP,))
-            else:
-                draw_curve(axes, line(name)._replace(width=1.3), curve, log="x", dots=3.0)
-        axes.set(title=where(TASK, NU, length), xlabel=r"samples per dimension $\alpha$")
-    alphas = sorted({row.alpha for row in rows if row.attention != BAYES})
-    panels[0].set(xscale="log", xlim=(alphas[0] / 1.1, alphas[-1] * 1.1), ylim=(-0.02, 1.1))
-    panels[0].set_ylabel("test risk")
-    set_ticks(panels[0].xaxis, alphas)
-    ends = {
-        row.attention: (not has_converged(row), row.risk)
-        for row in sorted(rows, key=lambda row: (int(row.length), row.alpha))
-        if row.attention != BAYES
-    }
-    handles = [line(name)._replace(width=1.3).through() for name in sorted(ends, key=ends.get)]  # type: ignore[arg-type]
-    add_legend(figure, [line(BAYES).through(), *handles], 5, rows)
+    by, labels = {"length": LENGTHS}, (r"samples per dimension $\alpha$", "test risk")
+    figure, drawn = panels(rows, 4.4, by, *labels, sharex=True, sharey=True)
+    for axes, here, length in drawn:
+        for name in ATTENTIONS[::-1]:
+            curve = [row for row in here if row.attention == name]
+            draw_curve(axes, _line(name), curve, log="x", dots=3.0)
+        best = [row for row in here if row.attention == BAYES]
+        draw_curve(axes, line(BAYES), best, log="x", jumps=(JUMP,))
+        axes.set_title(where(TASK, NU, length))
+    learned = [row for row in rows if row.attention != BAYES]
+    alphas = sorted({row.alpha for row in learned})
+    axes.set(xscale="log", xlim=(alphas[0] / 1.1, alphas[-1] * 1.1), ylim=(-0.02, 1.1))
+    set_ticks(axes.xaxis, alphas)
+    learned.sort(key=lambda row: (int(row.length), row.alpha))
+    ends = {row.attention: (not has_converged(row), row.risk) for row in learned}
+    names = sorted(ends, key=lambda name: ends[name])
+    add_legend(figure, [line(BAYES), *map(_line, names)], 5, rows)
     return figure
+
+
+def _line(name: str) -> Line:
+    return line(name)._replace(width=1.3)

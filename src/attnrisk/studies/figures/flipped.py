@@ -9,7 +9,7 @@ from ..head_questions import AbstractFeatureQuestion
 from . import heads
 from .heads import LINES, Place
 from .rows import Ask, Row
-from .style import GREY, WIDTH, add_legend, draw_curve
+from .style import GREY, add_legend, columns, draw_curve, panels
 
 CAPTION = """\
 Lowest risk on flipped needles (shift +√ν or −√ν) against the number of tokens L when the signal grows with the \
@@ -46,21 +46,16 @@ def compute(places: Sequence[Place], ask: Ask) -> list[Row]:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each signal."""
-    signals = sorted({row.signal for row in rows})
-    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-    panels = figure.subplots(1, len(signals), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, signal in zip(panels, signals, strict=True):
+    by = {"signal": sorted({row.signal for row in rows})}
+    figure, drawn = panels(rows, 3.0, by, "tokens $L$", "lowest risk", sharex=True, sharey=True)
+    for axes, here, signal in drawn:
         axes.axhline(0.5, color=GREY, linewidth=0.5)
         for name, style in LINES.items():
-            here = [row for row in rows if (row.signal, row.curve) == (signal, name)]
-            draw_curve(axes, style, here, ("tokens", "risk"), "x")
-        axes.set(title=rf"$\nu = {signal}\,\log L$", xlabel="tokens $L$")
-    panels[0].set(
-        xscale="log",
-        xlim=(min(row.tokens for row in rows), max(row.tokens for row in rows)),
-        ylim=(-0.02, 1.02),
-        ylabel="lowest risk",
-    )
-    panels[0].minorticks_off()
-    add_legend(figure, [line.through() for line in LINES.values()], 5, rows)
+            curve = [row for row in here if row.curve == name]
+            draw_curve(axes, style, curve, ("tokens", "risk"), "x")
+        axes.set_title(rf"$\nu = {signal}\,\log L$")
+    (tokens,) = columns(rows, "tokens")
+    axes.set(xscale="log", xlim=(min(tokens), max(tokens)), ylim=(-0.02, 1.02))
+    axes.minorticks_off()
+    add_legend(figure, LINES.values(), 5, rows)
     return figure

@@ -16,7 +16,7 @@ from ...population.overlaps import swapped
 from ...tasks import SpikedSLR
 from ..question import AbstractQuestion, Record, is_converged
 from .rows import Ask, Row
-from .style import GREY, INK, WIDTH, Line, add_legend, where
+from .style import GREY, INK, WIDTH, Line, add_legend, columns, where
 
 CAPTION = """\
 Two runs of gradient flow for softmax attention with infinite data, on the spiked task with ν = 2 and L = 10 tokens; \
@@ -113,11 +113,8 @@ def plot(rows: Sequence[Row]) -> Figure:
     panels[0, 0].set(xscale="log", xlim=(_FIRST, last), ylabel="risk")
     panels[1, 0].set_ylabel("overlap with the teacher")
     figure.align_ylabels()
-    handles = [_RISK.through(), _BAYES.through()]
-    for overlap in _OVERLAPS:
-        symbol = f"${overlap.label[0]}_{{{overlap.label[2:]}}}$"
-        handles.append(overlap._replace(label=symbol).through())
-    add_legend(figure, handles, 6, [])
+    symbols = [each._replace(label=f"$m_{{{each.label[2:]}}}$") for each in _OVERLAPS]
+    add_legend(figure, [_RISK, _BAYES, *symbols], 6)
     return figure
 
 
@@ -125,7 +122,7 @@ def _draw(axes: Axes, path: Sequence[Row], curve: Line) -> None:
     """A column up to where the run stopped, and a mark there that tells whether it came to rest."""
     moving = [row for row in path if row.time < path[0].end_time]
     end = path[0].end_time, getattr(path[-1], curve.label)
-    times = [*(row.time for row in moving), end[0]]
-    axes.add_line(curve.through(times, [*(getattr(row, curve.label) for row in moving), end[1]]))
+    times, values = columns(moving, "time", curve.label)
+    axes.add_line(curve.through([*times, end[0]], [*values, end[1]]))
     marker = "o" if is_converged(path[0].result) else "x"
     axes.plot(*end, color=curve.colour, marker=marker, markersize=4, clip_on=False)

@@ -12,7 +12,7 @@ from ..head_questions import (
     LeastHeads,
 )
 from .rows import Ask, Row
-from .style import BAYES_LINE, COLOURS, Line, add_legend, draw_curve
+from .style import BAYES_LINE, COLOURS, Line, add_legend, draw_curve, panels
 
 CAPTION = """\
 Lowest risk with infinite data against the signal ν, where the needle may carry one of two features. Top: flipped, the \
@@ -93,19 +93,12 @@ def compute(places: Sequence[Place], ask: Ask, starts: int = _STARTS) -> list[Ro
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A row of panels for each law, a column for each length."""
-    lengths = [each for each in _NU if each in {row.length for row in rows}]
-    figure = Figure(figsize=(7.0, 4.8), layout="constrained")
-    panels = figure.subplots(len(LAWS), len(lengths), sharey=True, sharex="col", squeeze=False)
-    for law, line_of_panels in zip(LAWS, panels, strict=True):
-        for length, axes in zip(lengths, line_of_panels, strict=True):
-            here = [row for row in rows if (row.law, row.length) == (law, length)]
-            for name, style in LINES.items():
-                draw_curve(axes, style, [r for r in here if r.curve == name], ("nu", "risk"))
-            axes.autoscale_view()
-            axes.set(title=f"{LAWS[law]}, $L = {length}$", ylim=(0.0, 1.02))
-    for axes in panels[-1]:
-        axes.set_xlabel(r"signal $\nu$")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("lowest risk")
-    add_legend(figure, [line.through() for line in LINES.values()], 5, rows)
+    by, share = {"law": tuple(LAWS), "length": tuple(_NU)}, {"sharey": True, "sharex": "col"}
+    figure, drawn = panels(rows, 4.8, by, r"signal $\nu$", "lowest risk", **share)
+    for axes, here, (law, length) in drawn:
+        for name, style in LINES.items():
+            draw_curve(axes, style, [r for r in here if r.curve == name], ("nu", "risk"))
+        axes.autoscale_view()
+        axes.set(title=f"{LAWS[law]}, $L = {length}$", ylim=(0.0, 1.02))
+    add_legend(figure, LINES.values(), 5, rows)
     return figure

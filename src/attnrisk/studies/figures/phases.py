@@ -1,6 +1,7 @@
 """The phases of learning: where the Bayes optimum jumps, and where message passing does."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -8,7 +9,7 @@ from matplotlib.patches import Patch
 
 from ..questions import Thresholds
 from .rows import Ask, Row, Signals, placed
-from .style import GREY, INK, SHADE, WIDTH, Line, smooth, where
+from .style import GREY, INK, SHADE, Line, add_legend, columns, panels, smooth, where
 
 CAPTION = """\
 Phase diagram of learning from N = αD sequences without label noise, in the limit of infinite D, against the signal \
@@ -42,33 +43,23 @@ def compute(signals: Signals, ask: Ask) -> list[Row]:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each task, one legend."""
-    tasks = [task for task in TASKS if task in {row.task for row in rows}]
-    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
-    panels = figure.subplots(1, len(tasks), sharex=True, squeeze=False)[0]
-    for axes, task in zip(panels, tasks, strict=True):
-        _draw_panel(axes, sorted((r for r in rows if r.task == task), key=lambda row: row.nu))
-        axes.set(title=where(task, None, LENGTH), xlabel=r"samples per dimension $\alpha$")
-        axes.set_ylabel(r"signal strength $\nu$")
-    panels[0].set_xlim(0.9, None)
-    handles = [*(line.through() for line in _LINES), Patch(color=SHADE, label="hard phase")]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    by, x = {"task": TASKS}, r"samples per dimension $\alpha$"
+    figure, drawn = panels(rows, 3.2, by, x, sharex=True)
+    for axes, here, task in drawn:
+        _draw_panel(axes, sorted(here, key=lambda row: row.nu))
+        axes.set(title=where(task, None, LENGTH), ylabel=r"signal strength $\nu$", xlim=(0.9, None))
+    add_legend(figure, [*_LINES, Patch(color=SHADE, label="hard phase")], 3)
     return figure
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     found = [row for row in rows if row.algorithmic is not None and row.information is not None]
-    nu = [row.nu for row in found]
-    fine, reached = smooth(nu, [row.algorithmic for row in found])
-    _, possible = smooth(nu, [row.information for row in found])
+    nu, information, algorithmic, error = columns(
+        found, "nu", "information", "algorithmic", "algorithmic_error"
+    )
+    (fine, reached), (_, possible) = smooth(nu, algorithmic), smooth(nu, information)
     axes.fill_betweenx(fine, possible, reached, color=SHADE, linewidth=0.0)
     for line, alpha in zip(_LINES, (possible, reached), strict=True):
         axes.add_line(line.through(alpha, fine))
-    axes.errorbar(
-        [row.algorithmic or 0.0 for row in found],
-        nu,
-        xerr=[row.algorithmic_error or 0.0 for row in found],
-        fmt="o",
-        color=GREY,
-        markersize=3,
-        elinewidth=0.8,
-    )
+    dots: dict[str, Any] = {"fmt": "o", "color": GREY, "markersize": 3, "elinewidth": 0.8}
+    axes.errorbar(algorithmic, nu, xerr=error, **dots)

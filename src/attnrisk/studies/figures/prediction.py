@@ -1,6 +1,7 @@
 """The prediction: accuracy of trained models against the exact gap to Bayes of their attention."""
 
 from collections.abc import Sequence
+from itertools import product
 from math import log
 from typing import Any
 
@@ -12,7 +13,7 @@ from scipy.stats import rankdata
 
 from ...attention import CATALOGUE, FREE_BIAS
 from ..question import AbstractQuestion
-from ..questions import Bayes, Population
+from ..questions import AbstractTaskQuestion, Bayes, Population
 from ..training_questions import TrainGrid
 from . import figure1
 from .rows import Ask, Row
@@ -28,6 +29,7 @@ gap in this theory and are left out. prediction.csv has all numbers, also for ot
 """
 
 _SMALLEST = 1e-5  # gap that is drawn; smaller ones are zero within the errors of an infimum
+_ENDS = ("", "_low", "_high")
 _DRAWS = 2000  # of the bootstrap: an error of 1 % of the ends of the interval
 _BIASES = FREE_BIAS, "0"
 _SIDES = {"gap": "with a free bias", "gap_without_bias": "without a bias"}
@@ -41,7 +43,7 @@ FULL, QUICK = False, True  # forms of figure 1
 def questions(quick: bool) -> list[AbstractQuestion]:
     """Models and gaps."""
     models = _models(quick)
-    return [*models, *_risks(models)]
+    return [*models, *_risks(models).values()]
 
 
 def _models(quick: bool) -> list[TrainGrid]:
@@ -62,15 +64,16 @@ def _is_shown(model: Any) -> bool:
     return model.task in figure1.RETRIEVAL and model.attention in CATALOGUE
 
 
-def _risks(models: Sequence[Any]) -> list[AbstractQuestion]:
-    """The least risks at each length, with and without a bias, and the Bayes risk."""
-    asked: dict[Any, AbstractQuestion] = {}
+def _risks(models: Sequence[Any]) -> dict[tuple[Any, ...], AbstractTaskQuestion]:
+    """By length, attention and bias: the least risks with and without a bias; with neither, the Bayes risk."""
+    asked: dict[Any, AbstractTaskQuestion] = {}
     for model in models:
         place = "spiked", 4.0 * log(model.length), str(model.length)
-        asked[place] = Bayes(*place)
+        asked[model.length, None, None] = Bayes(*place)
         for bias in _BIASES:
-            asked[*place, model.attention, bias] = Population(*place, model.attention, bias=bias)
-    return list(asked.values())
+            at = model.length, model.attention, bias
+            asked[at] = Population(*place, model.attention, bias=bias)
+    return asked
 
 
 def compute(quick: bool, ask: Ask) -> list[Row]:
@@ -83,21 +86,15 @@ def predicted(rows: Sequence[Row], ask: Ask) -> list[Row]:
     """Rows of figure 1 in retrieval, one for each model, with the gaps of its attention at its length."""
     shown = [row for row in rows if _is_shown(row)]
     asked = _risks(shown)
-    least = {}
-    for question, found in zip(asked, ask(asked), strict=True):
-        given = question.inputs
-        least[given["length"], given.get("attention"), given.get("bias")] = found
+    least = dict(zip(asked, ask(asked.values()), strict=True))
     points = []
     for model in figure1.summary(shown, "accuracy"):
-        length = str(model.length)
-        bayes = least[length, None, None]["risk"]
-        free, none = (least[length, model.attention, bias] for bias in _BIASES)
+        bayes = least[model.length, None, None]["risk"]
+        free, none = (least[model.length, model.attention, bias] for bias in _BIASES)
+        given = ("task", "attention", "width", "length", "pairs")
         points.append(
             Row(
-                **{
-                    name: getattr(model, name)
-                    for name in ("task", "attention", "width", "length", "pairs")
-                },
+                **{name: getattr(model, name) for name in given},
                 accuracy=model.mean,
                 lowest=model.low,
                 highest=model.high,
@@ -109,32 +106,14 @@ def predicted(rows: Sequence[Row], ask: Ask) -> list[Row]:
                 attained=free["attained"],
             )
         )
-    return _with_correlations(points)
-
-
-def _with_correlations(points: Sequence[Row]) -> list[Row]:
-    """Each row with the rank correlations of its task, length and width."""
-    found = {}
-    for panel in {_panel(row) for row in points}:
-        here = [row for row in points if _panel(row) == panel]
-        for side in _SIDES:
-            found[*panel, side] = correlation(here, side)
-    names = ("", "_low", "_high")
-    return [
-        Row(
-            **vars(row)
-            | {
-                f"correlation_{side}{name}": value
-                for side in _SIDES
-                for name, value in zip(names, found[*_panel(row), side], strict=True)
-            }
-        )
-        for row in points
-    ]
-
-
-def _panel(row: Row) -> tuple[str, int, int]:
-    return row.task, row.length, row.width
+    panels: dict[Any, list[Row]] = {}
+    for row in points:
+        panels.setdefault((row.task, row.length, row.width), []).append(row)
+    for here, side in product(panels.values(), _SIDES):
+        found = correlation(here, side)
+        for row, (end, value) in product(here, zip(_ENDS, found, strict=True)):
+            setattr(row, f"correlation_{side}{end}", value)
+    return points
 
 
 def correlation(rows: Sequence[Row], side: str) -> tuple[float | None, float | None, float | None]:
@@ -174,10 +153,8 @@ def plot(rows: Sequence[Row]) -> Figure:
     """Tasks and lengths downwards; with a bias at the left, without at the right."""
     smallest = min(row.width for row in rows)
     shown = [row for row in rows if row.width == smallest]
-    order = figure1.RETRIEVAL.index
-    tasks = sorted(
-        {(row.task, row.length) for row in shown}, key=lambda task: (order(task[0]), task[1])
-    )
+    there = sorted({(row.task, row.length) for row in shown})
+    tasks = sorted(there, key=lambda task: figure1.RETRIEVAL.index(task[0]))
     names = {row.attention for row in shown}
     figure = Figure(figsize=(WIDTH, 0.9 + 2.4 * len(tasks)), layout="constrained")
     panels = figure.subplots(len(tasks), 2, sharey=True, squeeze=False)
@@ -203,9 +180,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], side: str) -> None:
         style, gap = figure1.style_of(row.attention), _shown_gap(getattr(row, side))
         axes.plot([gap, gap], [row.lowest, row.highest], color=style.colour, linewidth=1.0)
         axes.plot([gap], [row.accuracy], _MARKERS[row.attention], color=style.colour, markersize=5)
-    value, low, high = (
-        getattr(rows[0], f"correlation_{side}{name}") for name in ("", "_low", "_high")
-    )
+    value, low, high = (getattr(rows[0], f"correlation_{side}{end}") for end in _ENDS)
     said = "undefined" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
     axes.set(title=f"$L = {rows[0].length}$, rank correlation {said}", xscale="log")
     axes.set_ylim(-0.03, 1.08)

@@ -13,7 +13,7 @@ from ..head_questions import (
 )
 from .heads import LINES
 from .rows import Ask, Row
-from .style import INK, WIDTH, Line, add_legend, draw_curve, set_ticks
+from .style import add_legend, draw_curve, panels, set_ticks
 
 CAPTION = """\
 How many heads are needed? The needle carries one of three features, ν = 9, 6, 4, among L = 10 tokens. Left: the \
@@ -77,22 +77,18 @@ def compute(most: dict[str, int], ask: Ask) -> list[Row]:
 
 def plot(rows: Sequence[Row]) -> Figure:
     """Trained together on the left, pruned on the right."""
-    figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
+    by = {"pruned": (False, True)}
+    figure, drawn = panels(rows, 3.1, by, "", "risk", sharey=True)
     bayes = next(row.risk for row in rows if row.curve == "Bayes")
-    for axes, pruned, title in zip(
-        panels, (False, True), ("trained together", "removed one by one"), strict=True
-    ):
+    for axes, here, pruned in drawn:
         axes.axhline(bayes, **LINES["Bayes"].style)
         for name in (_JOINT, *SEPARATE):
-            curve = [row for row in rows if (row.curve, row.pruned) == (name, pruned)]
+            curve = [row for row in here if row.curve == name]
             draw_curve(axes, LINES[name], curve, ("heads", "risk"), dots=3.5)
         axes.autoscale_view()
+        title = "removed one by one" if pruned else "trained together"
         axes.set_title(rf"{title}, $\nu = 9, 6, 4$, $L = {LENGTH}$")
         axes.set_xlabel("heads left" if pruned else "heads")
         set_ticks(axes.xaxis, range(1, 1 + max(row.heads for row in rows)))
-    panels[0].set_ylabel("risk")
-    names: list[Line] = [LINES[name] for name in (*SEPARATE, _JOINT)]
-    handles = [*(line.through() for line in names), Line("Bayes", INK, "solid", 0.9).through()]
-    add_legend(figure, handles, 4, rows)
+    add_legend(figure, [LINES[name] for name in (*SEPARATE, _JOINT, "Bayes")], 4, rows)
     return figure

@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ..._results import record
 from ...attention import Heads, Softmax
@@ -19,7 +18,7 @@ from ...simulation import fit_erm, sample
 from ...tasks import FeatureSLR, flipped
 from ..question import AbstractQuestion, Record, is_converged
 from .rows import Ask, Row
-from .style import INK, WIDTH, set_ticks, where
+from .style import INK, WIDTH, Line, add_legend, columns, marks, set_ticks, where
 
 CAPTION = """\
 Two averaged softmax heads with one value vector, learned from N = αD sequences with a ridge r_k on the keys and r_v = \
@@ -38,6 +37,7 @@ NU, LENGTH, HEADS, RIDGE_V, DIM = 9.0, 3, 2, 1.0, 300
 FULL = list(product((2.0, 3.0, 4.0, 6.0, 8.0, 12.0), (0.05, 0.1, 0.2, 0.4, 0.8)))
 QUICK = list(product((4.0, 8.0), (0.1, 0.4)))
 _LOG2_POINTS = 6
+_AT = ("alpha", "ridge_k")
 
 
 def _problem() -> tuple[FeatureSLR, Heads]:
@@ -129,34 +129,27 @@ def plot(rows: Sequence[Row]) -> Figure:
     known = [row for row in rows if is_converged(row.result)]
     for warned, hatch in ((False, None), (True, "////")):
         some = [row for row in known if bool(row.warning) == warned]
-        at = [row.alpha for row in some], [row.ridge_k for row in some]
-        shades = [row.separation for row in some]
-        drawn = axes.scatter(
-            *at, c=shades, s=620, marker="s", hatch=hatch, edgecolors="white", **colours
-        )
+        alpha, ridge, shades = columns(some, *_AT, "separation")
+        shape: dict[str, Any] = {"s": 620, "marker": "s", "hatch": hatch, "edgecolors": "white"}
+        drawn = axes.scatter(alpha, ridge, c=shades, **shape, **colours)
     _draw_transition(axes, rows)
-    places = [row.alpha for row in rows], [row.ridge_k for row in rows]
-    fitted = [row.fitted_separation for row in rows]
-    axes.scatter(*places, c=fitted, s=90, marker="o", edgecolors="white", linewidths=1.0, **colours)
-    lost = [row for row in rows if row not in known]
-    axes.plot([r.alpha for r in lost], [r.ridge_k for r in lost], "x", color=INK, markersize=9)
+    alpha, ridge, shades = columns(rows, *_AT, "fitted_separation")
+    axes.scatter(alpha, ridge, c=shades, s=90, edgecolors="white", linewidths=1.0, **colours)
+    axes.add_line(marks("x", INK, [r for r in rows if r not in known], _AT, markersize=9))
     axes.set(xscale="log", yscale="log", title=where("flipped", NU, LENGTH))
-    axes.set_xlabel(r"samples per dimension $\alpha$")
-    axes.set_ylabel(r"ridge on the keys $r_k$")
+    axes.set(xlabel=r"samples per dimension $\alpha$", ylabel=r"ridge on the keys $r_k$")
     axes.use_sticky_edges = False  # those of the contour
     axes.margins(0.2)
     set_ticks(axes.xaxis, sorted({row.alpha for row in rows}))
     set_ticks(axes.yaxis, sorted({row.ridge_k for row in rows}))
     figure.colorbar(drawn, ax=axes, label="0: copies … 2: opposite keys")
-    marks = {"theory": ("s", 11), f"L-BFGS, $D = {DIM}$": ("o", 6)}
-    line = Line2D([], [], color=INK, ls="--", label="collapsed heads separate to the right")
+    open_marks: dict[str, Any] = {"colour": INK, "fillstyle": "none"}
     handles = [
-        Line2D(
-            [], [], marker=marker, markersize=size, color=INK, fillstyle="none", ls="", label=name
-        )
-        for name, (marker, size) in marks.items()
+        marks("s", label="theory", markersize=11, **open_marks),
+        marks("o", label=f"L-BFGS, $D = {DIM}$", markersize=6, **open_marks),
+        Line("collapsed heads separate to the right", INK, "--", 1.5),
     ]
-    figure.legend(handles=[*handles, line], loc="outside lower center", ncols=3)
+    add_legend(figure, handles, 3)
     return figure
 
 

@@ -14,7 +14,7 @@ from ...population import bayes_risk
 from ...tasks import FeatureSLR, parse_features
 from ..question import AbstractQuestion, Record
 from .rows import Ask, Row
-from .style import GREY, INK, WIDTH, Line, add_legend
+from .style import GREY, INK, WIDTH, Line, add_legend, columns
 
 CAPTION = """\
 How three heads find three features, ν = 12, 6, 3, one of which the needle carries, among L = 5 tokens: online SGD in \
@@ -120,23 +120,16 @@ def plot(rows: Sequence[Row]) -> Figure:
     panels[0, 0].set_ylabel("risk")
     panels[1, 0].set_ylabel("overlap of a key with a feature")
     handles = [
-        Line(rf"feature $\nu = {nu}$", colour, "solid", 1.5).through()
+        Line(rf"feature $\nu = {nu}$", colour, "solid", 1.5)
         for nu, colour in zip((12, 6, 3), _COLOURS, strict=True)
     ]
-    handles += [Line(f"head {h + 1}", INK, dash, 1.2).through() for h, dash in enumerate(_DASHES)]
-    add_legend(figure, [*handles, _BAYES.through()], 4, [])
+    handles += [Line(f"head {h + 1}", INK, dash, 1.2) for h, dash in enumerate(_DASHES)]
+    add_legend(figure, [*handles, _BAYES], 4)
     return figure
 
 
 def _draw(axes: Any, line: Line, rows: Sequence[Row], column: str) -> None:
-    times, values = ([getattr(row, name) for row in rows] for name in ("time", column))
-    errors = _SURE * np.array([getattr(row, f"{column}_error") for row in rows])
-    axes.fill_between(
-        times,
-        np.array(values) - errors,
-        np.array(values) + errors,
-        color=line.colour,
-        alpha=0.15,
-        linewidth=0,
-    )
+    times, values, errors = map(np.array, columns(rows, "time", column, f"{column}_error"))
+    band = times, values - _SURE * errors, values + _SURE * errors
+    axes.fill_between(*band, color=line.colour, alpha=0.15, linewidth=0)
     axes.add_line(line.through(times, values))

@@ -1,8 +1,8 @@
 """How the figures look: one line per attention, the same in all of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import pairwise
+from itertools import pairwise, product
 from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -118,12 +118,47 @@ def context() -> AbstractContextManager[None]:
     )
 
 
+def panels(
+    rows: Sequence[Any],
+    height: float,
+    by: Mapping[str, Sequence[Any]],
+    x: str,
+    y: str = "",
+    **shared: Any,
+) -> tuple[Figure, list[tuple[Axes, list[Any], Any]]]:
+    """A figure with a panel for each value of a column, or for each pair of values of two: its axes, rows and values.
+
+    The first of two columns goes downwards. Values that no row has are left out. `x` labels the lowest panels, and `y`
+    the leftmost.
+    """
+    there = [
+        [value for value in values if any(getattr(row, name) == value for row in rows)]
+        for name, values in by.items()
+    ]
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    drawn = figure.subplots(*(1, *map(len, there))[-2:], squeeze=False, **shared)
+    for axes in drawn[-1]:
+        axes.set_xlabel(x)
+    for axes in drawn[:, 0]:
+        axes.set_ylabel(y)
+    parts = []
+    for axes, at in zip(drawn.flat, product(*there), strict=True):
+        here = [row for row in rows if tuple(getattr(row, name) for name in by) == at]
+        parts.append((axes, here, at if len(at) > 1 else at[0]))
+    return figure, parts
+
+
+def columns(rows: Iterable[Any], *names: str) -> list[Any]:
+    """The values of these columns."""
+    rows = list(rows)
+    return [[getattr(row, name) for row in rows] for name in names]
+
+
 def marks(
     marker: str, colour: str, rows: Iterable[Any] = (), at: Any = ("alpha", "risk"), **shape: Any
 ) -> Line2D:
     """Marks without a line, at two columns of the rows; without rows, for a legend."""
-    x, y = np.reshape([[getattr(row, name) for name in at] for row in rows], (-1, 2)).T
-    return Line2D(x, y, color=colour, marker=marker, linestyle="none", **shape)
+    return Line2D(*np.array(columns(rows, *at)), color=colour, marker=marker, linestyle="none", **shape)
 
 
 def cross(colour: str = INK, rows: Iterable[Any] = (), at: Any = ("alpha", "risk")) -> Line2D:
@@ -153,7 +188,7 @@ def draw_curve(
     settled = [row for row in rows if has_converged(row)]
     for low, high in pairwise((-inf, *jumps, inf)):
         part = [row for row in settled if low < getattr(row, at[0]) <= high]
-        x, y = ([getattr(row, name) for row in part] for name in at)
+        x, y = columns(part, *at)
         axes.add_line(style.through(*smooth(x, y, log)))
     for fill, hollow in (("full", False), ("none", True)) if dots else ():
         shown = [row for row in settled if bool(vars(row).get("warning")) == hollow]
@@ -161,10 +196,13 @@ def draw_curve(
     axes.add_line(cross(style.colour, [row for row in rows if row not in settled], at))
 
 
-def add_legend(figure: Figure, handles: Iterable[Any], columns: int, rows: Iterable[Any]) -> None:
-    """Below the panels; with a cross where a row did not converge."""
-    crosses = [] if all(map(has_converged, rows)) else [cross()]
-    figure.legend(handles=[*handles, *crosses], loc="outside lower center", ncols=columns)
+def add_legend(
+    figure: Figure, handles: Iterable[Any], columns: int, rows: Iterable[Any] = ()
+) -> None:
+    """Below the panels, of lines and other handles; with a cross where a row did not converge."""
+    listed = [each.through() if isinstance(each, Line) else each for each in handles]
+    listed += [] if all(map(has_converged, rows)) else [cross()]
+    figure.legend(handles=listed, loc="outside lower center", ncols=columns)
 
 
 def where(task: str = "", nu: float | None = None, length: Any = None) -> str:
