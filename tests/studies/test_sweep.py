@@ -56,7 +56,7 @@ def test_ranges():
 
 
 def test_a_study_cannot_be_changed():
-    with pytest.raises(ValueError, match="frozen"):
+    with pytest.raises(AttributeError, match="cannot assign"):
         Study(**BAYES).nu = (3.0,)
 
 
@@ -346,7 +346,7 @@ def test_what_shares_compiled_code():
 LOADED = """
 import sys
 def told():
-    heavy = {"matplotlib", "dask", "distributed", "xarray", "pydantic", "pandas", "optax"}
+    heavy = {"matplotlib", "dask", "distributed", "xarray", "pandas", "optax"}
     print(*sorted(heavy & set(sys.modules)))
 import attnrisk, attnrisk.cli
 told()
@@ -361,4 +361,4 @@ def test_importing_the_package_loads_no_study():
     said = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     )
-    assert said.stdout == "\npydantic\n"
+    assert said.stdout == "\n\n"

@@ -1,17 +1,15 @@
 """A study: one question asked at every point of a grid."""
 
-import difflib
 import math
 import tomllib
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, fields
-from functools import cached_property, partial
+from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
 from .._check import LARGEST, Refusal, one_of, real, refuse, shown
 from ..attention import DEFAULT_BIAS, FREE_BIAS
@@ -22,6 +20,7 @@ from .store import Row
 
 MOST_POINTS = 10**6
 _RANGE = ("from", "to", "points", "spacing")
+Reader = Callable[[str, Any], Any]  # of one value, with the name of its axis
 _SPACINGS: dict[str, Callable[..., np.ndarray]] = {"linear": np.linspace, "log": np.geomspace}
 
 
@@ -50,18 +49,14 @@ def _range(table: dict[str, Any]) -> list[float]:
     return _SPACINGS[spacing](*ends, count).tolist()
 
 
-def _axis(name: str, read: Callable[[str, Any], Any]) -> BeforeValidator:
+def _values(name: str, read: Reader, given: Any) -> tuple[Any, ...]:
     """The values of an axis, each read, none twice."""
-
-    def values(given: Any) -> tuple[Any, ...]:
-        found = tuple(read(name, each) for each in _listed(given))
-        if not found:
-            raise refuse(name, "[]", "a value or a list that is not empty")
-        if len(set(found)) < len(found):
-            raise refuse(name, list(found), "a list without repetition")
-        return found
-
-    return BeforeValidator(values)
+    found = tuple(read(name, each) for each in _listed(given))
+    if not found:
+        raise refuse(name, "[]", "a value or a list that is not empty")
+    if len(set(found)) < len(found):
+        raise refuse(name, list(found), "a list without repetition")
+    return found
 
 
 def _number(name: str, value: Any) -> float:
@@ -107,12 +102,13 @@ def _law(name: str, value: Any) -> str:
     return ",".join(f"{length}:{probability!r}" for length, probability in pairs)
 
 
-Words = tuple[str, ...]
-Numbers = tuple[float, ...]
-Wholes = tuple[int, ...]
+Words = tuple[str, ...] | None
+Numbers = tuple[float, ...] | None
+Wholes = tuple[int, ...] | None
 
 
-class Study(BaseModel):
+@dataclass(frozen=True, init=False)
+class Study:
     """A quantity and a parameter grid on which it is evaluated.
 
     Each keyword is an axis: one value, a list, or a range `{"from": 1, "to": 8, "points": 4, "spacing": "log"}`. Axes
@@ -120,50 +116,46 @@ class Study(BaseModel):
     at every point.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    question: Annotated[str, BeforeValidator(partial(_word, "question"))]
-    task: Annotated[Words | None, _axis("task", _word)] = None
-    nu: Annotated[Numbers | None, _axis("nu", _number)] = None
-    length: Annotated[Words | None, _axis("length", _law)] = None
-    noise: Annotated[Numbers | None, _axis("noise", _number)] = None
-    spread: Annotated[Numbers | None, _axis("spread", _number)] = None
-    features: Annotated[Words | None, _axis("features", _word)] = None
-    attention: Annotated[Words | None, _axis("attention", _word)] = None
-    heads: Annotated[Wholes | None, _axis("heads", _whole)] = None
-    bias: Annotated[Words | None, _axis("bias", _bias)] = None
-    alpha: Annotated[Numbers | None, _axis("alpha", _number)] = None
-    ridge_k: Annotated[Numbers | None, _axis("ridge_k", _number)] = None
-    ridge_v: Annotated[Numbers | None, _axis("ridge_v", _number)] = None
-    dim: Annotated[Wholes | None, _axis("dim", _whole)] = None
-    width: Annotated[Wholes | None, _axis("width", _whole)] = None
-    layers: Annotated[Wholes | None, _axis("layers", _whole)] = None
-    steps: Annotated[Wholes | None, _axis("steps", _whole)] = None
-    batch_size: Annotated[Wholes | None, _axis("batch_size", _whole)] = None
-    pairs: Annotated[Wholes | None, _axis("pairs", _whole)] = None
-    vocabulary: Annotated[Wholes | None, _axis("vocabulary", _whole)] = None
-    learning_rate: Annotated[Numbers | None, _axis("learning_rate", _number)] = None
-    seed: Annotated[Wholes | None, _axis("seed", _whole)] = None
+    question: str
+    task: Annotated[Words, _word] = None
+    nu: Annotated[Numbers, _number] = None
+    length: Annotated[Words, _law] = None
+    noise: Annotated[Numbers, _number] = None
+    spread: Annotated[Numbers, _number] = None
+    features: Annotated[Words, _word] = None
+    attention: Annotated[Words, _word] = None
+    heads: Annotated[Wholes, _whole] = None
+    bias: Annotated[Words, _bias] = None
+    alpha: Annotated[Numbers, _number] = None
+    ridge_k: Annotated[Numbers, _number] = None
+    ridge_v: Annotated[Numbers, _number] = None
+    dim: Annotated[Wholes, _whole] = None
+    width: Annotated[Wholes, _whole] = None
+    layers: Annotated[Wholes, _whole] = None
+    steps: Annotated[Wholes, _whole] = None
+    batch_size: Annotated[Wholes, _whole] = None
+    pairs: Annotated[Wholes, _whole] = None
+    vocabulary: Annotated[Wholes, _whole] = None
+    learning_rate: Annotated[Numbers, _number] = None
+    seed: Annotated[Wholes, _whole] = None
 
     def __init__(self, **given: Any):
-        try:
-            super().__init__(**given)
-        except ValidationError as error:
-            raise _refusal(error) from None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        axes = _axes_of(one_of("question", self.question, QUESTIONS))
+        for key in given:
+            one_of("key", key, ("question", *AXES))
+        if "question" not in given:
+            raise refuse("question", "nothing", "given")
+        question = one_of("question", _word("question", given["question"]), QUESTIONS)
+        values = {name: _values(name, AXES[name], given[name]) for name in AXES if name in given}
+        vars(self).update({"question": question, **dict.fromkeys(AXES), **values})
+        axes = _axes_of(question)
         for name in AXES:
-            values = getattr(self, name)
-            if values is None and name in axes and axes[name] is MISSING and name not in _MAY_LACK:
-                raise refuse(name, "nothing", f"given where the question is {self.question}")
-            if values is not None and name not in axes:
-                raise refuse(name, list(values), f"left out where the question is {self.question}")
+            if name not in axes and name in values:
+                raise refuse(name, list(values[name]), f"left out where the question is {question}")
+            if axes.get(name) is MISSING and name not in (*values, *_MAY_LACK):
+                raise refuse(name, "nothing", f"given where the question is {question}")
         if len(self) > MOST_POINTS:
             raise refuse("points", len(self), f"at most {MOST_POINTS}")
         self._check_points()
-        return self
 
     def _check_points(self) -> None:
         """Refuse invalid points before the first is computed."""
@@ -224,7 +216,11 @@ class Study(BaseModel):
         return [QUESTIONS[self.question](**inputs) for inputs in _grid(self.axes)]
 
 
-AXES = tuple(name for name in Study.model_fields if name != "question")
+AXES: dict[str, Reader] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Study, include_extras=True).items()
+    if name != "question"
+}
 # What may be left out though the question has no default for it, and what it is then: `ridge_v` equals `ridge_k`.
 _MAY_LACK: dict[str, Any] = {"task": "spiked", "ridge_v": None, "seed": 0}
 
@@ -256,19 +252,3 @@ def _grid(axes: dict[str, tuple[Any, ...]]) -> Iterable[dict[str, Any]]:
         if "ridge_k" in inputs:
             inputs.setdefault("ridge_v", inputs["ridge_k"])
         yield inputs
-
-
-def _refusal(error: ValidationError) -> Refusal:
-    """The first error, in one line."""
-    first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0]) if first["loc"] else "study"
-    if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, Study.model_fields, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        return refuse("key", repr(name), "one of " + ", ".join(Study.model_fields) + hint)
-    if first["type"] == "missing":
-        return refuse(name, "nothing", "given")
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, Refusal):
-        return cause
-    return refuse(name, repr(first["input"]), first["msg"])

@@ -158,7 +158,9 @@ def marks(
     marker: str, colour: str, rows: Iterable[Any] = (), at: Any = ("alpha", "risk"), **shape: Any
 ) -> Line2D:
     """Marks without a line, at two columns of the rows; without rows, for a legend."""
-    return Line2D(*np.array(columns(rows, *at)), color=colour, marker=marker, linestyle="none", **shape)
+    return Line2D(
+        *np.array(columns(rows, *at)), color=colour, marker=marker, linestyle="none", **shape
+    )
 
 
 def cross(colour: str = INK, rows: Iterable[Any] = (), at: Any = ("alpha", "risk")) -> Line2D:
