@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from ...flow.landscape import basins, share_of
 from ..question import Record
 from ..questions import AbstractAttentionQuestion
-from .rows import Ask, Row, placed
+from .rows import Ask, Row, make_row
 from .style import GREY, INK, WIDTH, add_legend, columns, line, set_ticks
 
 CAPTION = """\
@@ -96,7 +96,8 @@ def questions(grid: _Grid) -> list[Starts]:
 
 def compute(grid: _Grid, ask: Ask) -> list[Row]:
     """The rows of the figure."""
-    return [placed(it, "attention", "size", "runs", *_FATES) for it in ask(questions(grid))]
+    columns = "task nu length attention size runs matched mismatched unfinished"
+    return [make_row(columns, found) for found in ask(questions(grid))]
 
 
 # A fate: its column, line style, marker, whether that is filled, and what the legend says.

@@ -20,7 +20,7 @@ from ..questions import (
     Simulate,
     Thresholds,
 )
-from .rows import JUMP, Ask, Row, beside, place
+from .rows import JUMP, Ask, Row, beside, make_row
 from .style import (
     GREY,
     INK,
@@ -177,9 +177,10 @@ def _trial(row: Row, seed: int, size: int) -> Simulate:
 def _row(
     at: Record, curve: str, alpha: float, risk: float, error: float, result: str, **others: Any
 ) -> Row:
+    columns = "task nu length curve alpha risk error result ridge_k ridge_v warning size runs"
     absent = dict.fromkeys(("ridge_k", "ridge_v", "warning", "size", "runs"))
     point = {"curve": curve, "alpha": alpha, "risk": risk, "error": error, "result": result}
-    return Row(**place(at), **point, **absent | others)
+    return make_row(columns, at, absent, point, others)
 
 
 def plot(rows: Sequence[Row]) -> Figure:

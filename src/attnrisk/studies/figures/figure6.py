@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from ..question import Record
 from ..questions import ERM, LearningCurve
-from .rows import Ask, Row, place
+from .rows import Ask, Row, make_row
 from .style import INK, add_legend, columns, has_converged, marks, panels, where
 
 CAPTION = """\
@@ -83,18 +83,10 @@ def _tuning(plane: Sequence[Record]) -> LearningCurve:
 
 
 def _row(where: Record, found: Record, tuned: bool) -> Row:
-    return Row(
-        **place(where),
-        attention=where["attention"],
-        alpha=where["alpha"],
-        ridge_k=found["ridge_k"],
-        ridge_v=found["ridge_v"],
-        tuned=tuned,
-        risk=found["test_risk"],
-        error=found["test_risk_error"],
-        result=found["result"],
-        warning=found["warning"] or None,
-    )
+    columns = "task nu length attention alpha ridge_k ridge_v tuned risk error result warning"
+    risk = {"risk": found["test_risk"], "error": found["test_risk_error"]}
+    risk["warning"] = found["warning"] or None
+    return make_row(columns, where, found, risk, tuned=tuned)
 
 
 def plot(rows: Sequence[Row]) -> Figure:

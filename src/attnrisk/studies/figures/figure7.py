@@ -11,7 +11,7 @@ from ...attention import CATALOGUE, get_attention
 from ...attention.catalogue import DEFAULT_BIAS, FREE_BIAS
 from ..question import Record
 from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
-from .rows import JUMP, Ask, Row, beside, place
+from .rows import JUMP, Ask, Row, beside, make_row
 from .style import Line, add_legend, draw_curve, has_converged, line, panels, set_ticks, where
 
 CAPTION = """\
@@ -103,22 +103,14 @@ def compute(grid: Grid, ask: Ask) -> list[Row]:
     rows = []
     for asked in curves(grid):
         (found,) = ask([asked])
-        rows += [_row(asked.inputs, asked.attention, each, "test_risk") for each in found]
-    return rows + [_row(each, BAYES, each, "risk") for each in ask(optima(grid))]
+        rows += [_row("test_risk", asked.inputs, each) for each in found]
+    absent = {"attention": BAYES, "warning": None, "ridge_k": None, "ridge_v": None}
+    return rows + [_row("risk", absent, found) for found in ask(optima(grid))]
 
 
-def _row(where: Record, name: str, found: Record, risk: str) -> Row:
-    return Row(
-        **place(where),
-        attention=name,
-        alpha=found["alpha"],
-        risk=found[risk],
-        error=found[f"{risk}_error"],
-        result=found["result"],
-        warning=found.get("warning"),
-        ridge_k=found.get("ridge_k"),
-        ridge_v=found.get("ridge_v"),
-    )
+def _row(risk: str, where: Record, found: Record) -> Row:
+    columns = "task nu length attention alpha risk error result warning ridge_k ridge_v"
+    return make_row(columns, where, found, risk=found[risk], error=found[f"{risk}_error"])
 
 
 def plot(rows: Sequence[Row]) -> Figure:

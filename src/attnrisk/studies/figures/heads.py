@@ -11,7 +11,7 @@ from ..head_questions import (
     HeadsOnAtoms,
     LeastHeads,
 )
-from .rows import Ask, Row
+from .rows import Ask, Row, make_row
 from .style import BAYES_LINE, COLOURS, Line, add_legend, draw_curve, panels
 
 CAPTION = """\
@@ -42,6 +42,7 @@ _NU = {
 Place = tuple[str, float, str]  # law, signal, length
 FULL: list[Place] = [(law, nu, length) for law in LAWS for length in _NU for nu in _NU[length]]
 QUICK: list[Place] = [(law, 9.0, "10") for law in LAWS]
+_COLUMNS = "law nu length curve risk error bayes_risk excess result"
 _STARTS = 2  # random ones beside those on the atoms
 
 
@@ -74,20 +75,10 @@ def compute(places: Sequence[Place], ask: Ask, starts: int = _STARTS) -> list[Ro
     for law, nu, length in places:
         answers = {name: next(found) for name in LINES}
         bayes = answers[_BAYES]["risk"]
-        rows += [
-            Row(
-                law=law,
-                nu=nu,
-                length=length,
-                curve=name,
-                risk=answer["risk"],
-                error=answer["risk_error"],
-                bayes_risk=bayes,
-                excess=answer["risk"] - bayes,
-                result=answer["result"],
-            )
-            for name, answer in answers.items()
-        ]
+        where = {"law": law, "nu": nu, "length": length, "bayes_risk": bayes}
+        for name, each in answers.items():
+            excess, error = each["risk"] - bayes, each["risk_error"]
+            rows.append(make_row(_COLUMNS, each, where, curve=name, error=error, excess=excess))
     return rows
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..questions import Thresholds
-from .rows import Ask, Row, Signals, placed
+from .rows import Ask, Row, Signals, make_row
 from .style import GREY, INK, SHADE, Line, add_legend, columns, panels, smooth, where
 
 CAPTION = """\
@@ -37,8 +37,8 @@ def questions(signals: Signals) -> list[Thresholds]:
 
 def compute(signals: Signals, ask: Ask) -> list[Row]:
     """The two thresholds in `α`, empty where there is no jump."""
-    columns = "information", "information_error", "algorithmic", "algorithmic_error"
-    return [placed(found, *columns) for found in ask(questions(signals))]
+    columns = "task nu length information information_error algorithmic algorithmic_error"
+    return [make_row(columns, found) for found in ask(questions(signals))]
 
 
 def plot(rows: Sequence[Row]) -> Figure:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...attention import DEFAULT_BIAS
 from ..execute import Ask as Ask
@@ -26,6 +26,9 @@ class Grid(NamedTuple):
 
     attentions: tuple[str, ...]
     nu: Signals
+
+
+_PLACE = ("task", "nu", "length", "attention")
 
 
 class Row(SimpleNamespace):
@@ -54,43 +57,32 @@ def least_risks(ask: Ask, asked: Sequence[AbstractTaskQuestion]) -> list[Row]:
     is false the risk is a limit as the keys or the bias grow without bound, and `m_kk` and `best_bias` are the last
     that were evaluated. Reference lines have no `bias`, `m_kk` and `best_bias`.
     """
-    found = ask(with_bayes(asked))
+    columns = "task nu length attention bias risk error attained bayes_risk bayes_error excess m_kk best_bias"
+    absent = {"bias": None, "attained": True, "m_kk": None, "best_bias": None}
+    answers = ask(with_bayes(asked))
     return [
-        _row(question.kind, *pair)
-        for question, *pair in zip(asked, found, found[len(asked) :], strict=False)
+        make_row(
+            columns,
+            {"attention": question.kind, **absent, **found},
+            error=found["risk_error"],
+            bayes_risk=bayes["risk"],
+            bayes_error=bayes["risk_error"],
+            excess=found["risk"] - bayes["risk"],
+        )
+        for question, found, bayes in zip(asked, answers, answers[len(asked) :], strict=False)
     ]
 
 
-def _row(kind: str, found: Record, bayes: Record) -> Row:
-    return Row(
-        **place(found),
-        attention=found.get("attention", kind),
-        bias=found.get("bias"),
-        risk=found["risk"],
-        error=found["risk_error"],
-        attained=found.get("attained", True),
-        bayes_risk=bayes["risk"],
-        bayes_error=bayes["risk_error"],
-        excess=found["risk"] - bayes["risk"],
-        m_kk=found.get("m_kk"),
-        best_bias=found.get("best_bias"),
-    )
-
-
-def place(found: Record) -> Record:
-    """The columns that say where: task, signal and length."""
-    return {name: found[name] for name in ("task", "nu", "length")}
-
-
-def placed(found: Record, *columns: str) -> Row:
-    """A row of the place and some columns of a record."""
-    return Row(**place(found), **{name: found[name] for name in columns})
+def make_row(columns: str, *records: Record, **others: Any) -> Row:
+    """A row of these columns, each from the last of the records that has it, or from the others."""
+    known = {name: value for each in (*records, others) for name, value in each.items()}
+    return Row(**{name: known[name] for name in columns.split()})
 
 
 def joined(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:
     """A row for each record of questions that have several: task, signal, length and attention before it."""
     return [
-        Row(**place(question.inputs), attention=question.name, **each)
+        Row(**{name: question.inputs[name] for name in _PLACE}, **each)
         for question, found in zip(asked, ask(asked), strict=True)
         for each in found
     ]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from ..._rows import BAYES
 from ..question import Record, is_converged
 from ..questions import AbstractTaskQuestion, Optimal, RiskCrossing
-from .rows import Ask, Row, place
+from .rows import Ask, Row, make_row
 from .style import WIDTH, add_legend, columns, line, set_ticks
 
 CAPTION = """\
@@ -95,7 +95,8 @@ def crossing(where: Record, name: str, found: Sequence[Record], risk: str) -> Ro
     if alpha is None and known and known[-1][risk] > HALF:
         above = known[-1]["alpha"]
     others = {"alpha": alpha, "alpha_error": error, "alpha_above": above, "points": len(known)}
-    return Row(**place(where), attention=name, **others)
+    columns = "task nu length attention alpha alpha_error alpha_above points"
+    return make_row(columns, where, others, attention=name)
 
 
 def _alpha(found: Record) -> float:

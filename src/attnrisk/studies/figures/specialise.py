@@ -17,7 +17,7 @@ from ...learning import Ridge, erm_asymptotics, head_separation
 from ...simulation import fit_erm, sample
 from ...tasks import FeatureSLR, flipped
 from ..question import AbstractQuestion, Record, is_converged
-from .rows import Ask, Row
+from .rows import Ask, Row, make_row
 from .style import INK, WIDTH, Line, add_legend, columns, marks, set_ticks, where
 
 CAPTION = """\
@@ -99,24 +99,17 @@ def questions(grid: Sequence[tuple[float, float]]) -> list[AbstractQuestion]:
     return [kind(*place) for place in grid for kind in (LearnedHeads, FittedHeads)]
 
 
-_OF_THEORY = (
-    *("separation", "test_risk", "test_risk_error", "train_error", "replicon", "minima", "growth"),
-    *("growth_error", "warning", "result"),
-)
-_OF_FIT = ("separation", "spread", "train_error", "test_risk", "result")
+_COLUMNS = """\
+alpha ridge_k separation test_risk test_risk_error train_error replicon minima growth growth_error warning result
+fitted_separation fitted_spread fitted_train_error fitted_test_risk fitted_result"""
 
 
 def compute(grid: Sequence[tuple[float, float]], ask: Ask) -> list[Row]:
     """A row for each place: theory and experiment."""
     found = ask(questions(grid))
     return [
-        Row(
-            alpha=alpha,
-            ridge_k=ridge,
-            **{name: theory[name] for name in _OF_THEORY},
-            **{f"fitted_{name}": fit[name] for name in _OF_FIT},
-        )
-        for (alpha, ridge), theory, fit in zip(grid, found[::2], found[1::2], strict=True)
+        make_row(_COLUMNS, theory, {f"fitted_{name}": value for name, value in fit.items()})
+        for theory, fit in zip(found[::2], found[1::2], strict=True)
     ]
 
 
