@@ -227,29 +227,22 @@ def answer(questions: Sequence[AbstractQuestion]) -> list[Row]:
 
 
 def _answers(questions: Sequence[AbstractQuestion]) -> list[Row]:
-    if len(questions) == 1:
-        return [_answer(questions[0])]
-    begun = time.perf_counter()
+    begun, first, alone = time.perf_counter(), questions[0], len(questions) == 1
     try:
-        answers = type(questions[0]).answer_all(questions)
-    except Exception as error:  # which of them it is shows when each is asked alone
-        rows = [_answer(question) for question in questions]
+        answers = [first.answer()] if alone else type(first).answer_all(questions)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        if alone:  # it becomes the result of this question, and the others go on
+            return [_failure(first, why, time.perf_counter() - begun)]
+        rows = [row for question in questions for row in _answers([question])]
         if not any(row.failed for row in rows):
-            why = f"{len(questions)} questions were answered one by one, since together they raised"
-            warnings.warn(f"{why} {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+            said = (
+                f"{len(questions)} questions were answered one by one, since together they raised"
+            )
+            warnings.warn(f"{said} {why}", RuntimeWarning, stacklevel=2)
         return rows
     seconds = (time.perf_counter() - begun) / len(questions)
     return [row_of(*each, seconds) for each in zip(questions, answers, strict=True)]
-
-
-def _answer(question: AbstractQuestion) -> Row:
-    begun = time.perf_counter()
-    try:
-        found = question.answer()
-    except Exception as error:  # it becomes the result of this question, and the others go on
-        why = f"{type(error).__name__}: {error}"
-        return _failure(question, why, time.perf_counter() - begun)
-    return row_of(question, found, time.perf_counter() - begun)
 
 
 def row_of(question: AbstractQuestion, found: Answer, seconds: float) -> Row:

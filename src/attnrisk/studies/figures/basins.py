@@ -95,7 +95,6 @@ def questions(grid: _Grid) -> list[Starts]:
 
 
 def compute(grid: _Grid, ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     columns = "task nu length attention size runs matched mismatched unfinished"
     return [make_row(columns, found) for found in ask(questions(grid))]
 

@@ -104,12 +104,10 @@ FULL, QUICK = False, True  # whether the runs are short
 
 
 def questions(short: bool) -> list[Runs]:
-    """What the figure asks."""
     return [Runs(name, short) for name in SETTINGS]
 
 
 def compute(short: bool, ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     return [Row(**each) for found in ask(questions(short)) for each in found]
 
 

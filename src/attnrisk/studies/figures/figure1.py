@@ -50,14 +50,12 @@ FULL, QUICK = False, True  # forms of the models, which are listed where they ar
 
 
 def questions(quick: bool) -> list[TrainGrid]:
-    """What the figure asks."""
     from ...trained import figure1_models  # and optax, which only this needs
 
     return [TrainGrid(**each) for each in figure1_models(quick)]
 
 
 def compute(quick: bool, ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     asked = questions(quick)
     return with_choices(rows_of(asked, ask(asked)))
 

@@ -45,12 +45,10 @@ _BAYES_POINTS = 41  # it is cheap, and the line that the others are held against
 
 
 def questions(grid: Grid) -> list[AbstractTaskQuestion]:
-    """What the figure asks."""
     return with_bayes(curves(grid))
 
 
 def compute(grid: Grid, ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     return least_risks(ask, curves(grid))
 
 

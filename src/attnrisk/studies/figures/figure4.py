@@ -89,7 +89,6 @@ def questions(signals: Signals) -> list[Ends]:
 
 
 def compute(signals: Signals, ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     return joined(questions(signals), ask)
 
 

@@ -92,7 +92,6 @@ def questions(grid: Grid) -> list[Minima]:
 
 
 def compute(grid: Grid, ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     return joined(questions(grid), ask)
 
 

@@ -67,7 +67,6 @@ _OPTIMAL_ALPHAS = (*np.geomspace(0.5, 16.0, 12).tolist(), *beside(JUMP))
 
 
 def questions(grid: Grid) -> list[AbstractTaskQuestion]:
-    """What the figure asks."""
     return [*curves(grid), *optima(grid)]
 
 

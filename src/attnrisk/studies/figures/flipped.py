@@ -32,7 +32,6 @@ _STARTS = 0  # those on the two atoms are enough: heads that are copies are wors
 
 
 def questions(places: Sequence[Place]) -> list[AbstractFeatureQuestion]:
-    """What the figure asks."""
     return heads.questions(places, _STARTS)
 
 

@@ -87,12 +87,10 @@ class Runs(AbstractQuestion):
 
 
 def questions(points: int) -> list[Runs]:
-    """What the figure asks."""
     return [Runs(points)]
 
 
 def compute(points: int, ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     return [Row(**each) for found in ask(questions(points)) for each in found]
 
 

@@ -104,12 +104,10 @@ QUICK += [
 
 
 def questions(grid: Sequence[_Curve]) -> list[AbstractTaskQuestion]:
-    """What the figure asks."""
     return with_bayes(curves(grid))
 
 
 def compute(grid: Sequence[_Curve], ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     return least_risks(ask, curves(grid))
 
 

@@ -31,7 +31,6 @@ _LINES = (
 
 
 def questions(signals: Signals) -> list[Thresholds]:
-    """What the figure asks."""
     return [Thresholds(task, nu, LENGTH) for task in TASKS[::-1] for nu in signals[task]]
 
 

@@ -77,7 +77,6 @@ def _risks(models: Sequence[Any]) -> dict[tuple[Any, ...], AbstractTaskQuestion]
 
 
 def compute(quick: bool, ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     models = _models(quick)
     return predicted(figure1.with_choices(figure1.rows_of(models, ask(models))), ask)
 

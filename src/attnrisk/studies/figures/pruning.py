@@ -49,7 +49,6 @@ def _asked(most: dict[str, int]) -> dict[tuple[str, int], AbstractFeatureQuestio
 
 
 def questions(most: dict[str, int]) -> list[AbstractFeatureQuestion]:
-    """What the figure asks."""
     return list(dict.fromkeys(_asked(most).values()))
 
 

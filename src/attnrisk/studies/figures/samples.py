@@ -62,7 +62,6 @@ QUICK: list[AbstractTaskQuestion] = [
 
 
 def questions(asked: list[AbstractTaskQuestion]) -> list[AbstractTaskQuestion]:
-    """What the figure asks."""
     return asked
 
 

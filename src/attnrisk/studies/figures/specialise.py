@@ -95,7 +95,6 @@ class FittedHeads(AbstractQuestion):
 
 
 def questions(grid: Sequence[tuple[float, float]]) -> list[AbstractQuestion]:
-    """What the figure asks."""
     return [kind(*place) for place in grid for kind in (LearnedHeads, FittedHeads)]
 
 

@@ -86,12 +86,10 @@ QUICK = [HeadStages("bayes-softmax", 12, 60.0)]
 
 
 def questions(paths: Sequence[HeadStages]) -> Sequence[HeadStages]:
-    """What the figure asks."""
     return paths
 
 
 def compute(paths: Sequence[HeadStages], ask: Ask) -> list[Row]:
-    """The rows of the figure."""
     return [
         Row(curve=path.student, **each)
         for path, found in zip(paths, ask(paths), strict=True)

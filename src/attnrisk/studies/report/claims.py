@@ -18,7 +18,7 @@ from ..figures.rows import Row
 from ..question import Record, is_converged
 from ..questions import AbstractAttentionQuestion
 from . import head_claims
-from .verdicts import FAILS, HOLDS, PARTLY, Claim
+from .verdicts import FAILS, HOLDS, PARTLY, Claim, counted
 
 _SURE = 3.0  # standard errors
 _CLOSE = 1e-3  # of what a flow leaves outside the teacher's directions
@@ -106,9 +106,10 @@ def softmax_is_bayes(rows: Sequence[Row]) -> Claim:
 
 def linear_falls_short(rows: Sequence[Row]) -> Claim:
     """Of the points where there is a signal and more than one token."""
-    informed = [row for row in rows if row.nu > 0 and row.attention in ("softmax", "linear")]
-    linear = {_place(row): row for row in informed if row.attention == "linear"}
-    softmax = {_place(row): row for row in informed if row.attention == "softmax"}
+    linear, softmax = (
+        {_place(row): row for row in rows if row.nu > 0 and row.attention == name}
+        for name in ("linear", "softmax")
+    )
     short = [place for place, row in linear.items() if row.excess > row.error + row.bayes_error]
     place = max(linear, key=lambda at: linear[at].risk / softmax[at].risk)
     task, nu, length = place
@@ -118,7 +119,7 @@ def linear_falls_short(rows: Sequence[Row]) -> Claim:
         f"({task}, ν = {nu:.3g}, L = {_grouped(length)})",
         f"At {len(short)} of {len(linear)} points with a signal its lowest risk exceeds the Bayes risk by more than "
         "the errors.",
-        HOLDS if len(short) == len(linear) else PARTLY if short else FAILS,
+        counted(len(short), len(linear)),
     )
 
 
@@ -221,12 +222,12 @@ class Pair(NamedTuple):
 
 def experiments(rows: Sequence[Row]) -> list[Pair]:
     """Every experiment with the theory of the same point."""
-    theory = {(*_place(row), row.curve, row.alpha): row for row in rows if row.size is None}
-    return [
-        Pair(theory[(*_place(row), row.curve, row.alpha)], row)
-        for row in rows
-        if row.size is not None
-    ]
+
+    def at(row: Row) -> tuple[Any, ...]:
+        return *_place(row), row.curve, row.alpha
+
+    theory = {at(row): row for row in rows if row.size is None}
+    return [Pair(theory[at(row)], row) for row in rows if row.size is not None]
 
 
 def softmax_is_no_longer_optimal(rows: Sequence[Row]) -> Claim:
@@ -246,7 +247,7 @@ def softmax_is_no_longer_optimal(rows: Sequence[Row]) -> Claim:
         f"up to {Estimate(largest, error, ErrorKind.STANDARD)} above the optimum ({task}, ν = {nu:g}, α = {alpha:.2g})",
         "With the best ridge penalties it exceeds the Bayes optimum by more than three standard errors at "
         f"{len(above)} of {len(gaps)} points. The optimum is interpolated between its own points.",
-        HOLDS if len(above) == len(gaps) else PARTLY if above else FAILS,
+        counted(len(above), len(gaps)),
     )
 
 
@@ -254,10 +255,10 @@ def softmax_beats_linear(rows: Sequence[Row]) -> Claim:
     """At every α, and where not."""
     softmax, linear = _curves(rows, "softmax"), _curves(rows, "linear")
     compared = [
-        (alpha, linear[panel][alpha].risk - row.risk, hypot(linear[panel][alpha].error, row.error))
+        (alpha, other.risk - row.risk, hypot(other.error, row.error))
         for panel, curve in softmax.items()
         for alpha, row in curve.items()
-        if alpha in linear[panel]
+        if (other := linear[panel].get(alpha)) is not None
     ]
     wins = sum(gain > _SURE * error for _, gain, error in compared)
     losses = [alpha for alpha, gain, error in compared if gain < -_SURE * error]
@@ -332,30 +333,27 @@ def a_flow_is_trapped(rows: Sequence[Any]) -> Claim:
     )
 
 
+# Weights that are linear in the score, and states of fixed size.
+_RIVALS = ("linear", "linear-recurrence", "gated-recurrence")
+# A quarter of all answers; less than what twice the width gains in bits.
+_APART, _ALIKE = 0.25, 0.15
+
+
 def softmax_wins_in_retrieval(rows: Sequence[Row]) -> Claim:
     """Trained models of equal size, at the width where recall differs most."""
-    recall, bits = (
-        {
-            (model.width, model.attention): model.mean
-            for model in figure1.summary([row for row in rows if row.task == task], measure)
-        }
-        for task, measure in (("recall", "accuracy"), ("text", "bits_per_character"))
-    )
-    rivals = sorted({name for _, name in recall} & set(_RIVALS))
-    names = ("softmax", *rivals)
-    whole = [
-        width
-        for width in {width for width, _ in recall}
-        if all((width, name) in found for name in names for found in (recall, bits))
-    ]
-    behind = {
-        width: recall[width, "softmax"] - float(np.mean([recall[width, name] for name in rivals]))
-        for width in whole
-    }
-    width = max(behind, key=lambda at: behind[at])
-    more = float(np.mean([bits[width, name] for name in rivals])) / bits[width, "softmax"] - 1.0
+    recall, bits = _means(rows, "recall", "accuracy"), _means(rows, "text", "bits_per_character")
+    rivals = sorted(set().union(*recall.values()) & set(_RIVALS))
+    names = {"softmax", *rivals}
+
+    def behind(width: int) -> float:
+        return recall[width]["softmax"] - float(np.mean([recall[width][name] for name in rivals]))
+
+    whole = [width for width in recall if names <= recall[width].keys() & bits.get(width, {})]
+    width = max(whole, key=behind)
+    more = float(np.mean([bits[width][name] for name in rivals])) / bits[width]["softmax"] - 1.0
     told = (
-        ", ".join(f"{name} {found[width, name]:.2f}" for name in names) for found in (recall, bits)
+        ", ".join(f"{name} {found[width][name]:.2f}" for name in ("softmax", *rivals))
+        for found in (recall, bits)
     )
     steps = max(row.steps for row in rows)
     return Claim(
@@ -364,16 +362,16 @@ def softmax_wins_in_retrieval(rows: Sequence[Row]) -> Claim:
         f"Decoders of two layers and width {width}, {steps} steps, means over seeds, learning rate chosen on "
         f"validation data (docs/data/figure1.csv, not recomputed). The others need {more:.0%} more bits per character. "
         "Only softmax has rotary position embeddings. Small models, synthetic recall, one text.",
-        (HOLDS if more < _ALIKE else PARTLY) if behind[width] > _APART else FAILS,
+        (HOLDS if more < _ALIKE else PARTLY) if behind(width) > _APART else FAILS,
     )
 
 
-# Weights that are linear in the score, and states of fixed size.
-_RIVALS = ("linear", "linear-recurrence", "gated-recurrence")
-_APART, _ALIKE = (
-    0.25,
-    0.15,
-)  # a quarter of all answers; less than what twice the width gains in bits
+def _means(rows: Sequence[Row], task: str, measure: str) -> dict[int, dict[str, float]]:
+    """By width and attention."""
+    found: dict[int, dict[str, float]] = {}
+    for model in figure1.summary([row for row in rows if row.task == task], measure):
+        found.setdefault(model.width, {})[model.attention] = model.mean
+    return found
 
 
 def _ended(last: Any) -> str:

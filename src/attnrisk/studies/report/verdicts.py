@@ -12,3 +12,8 @@ class Claim(NamedTuple):
     finding: str
     check: str
     verdict: str
+
+
+def counted(good: int, of: int) -> str:
+    """The verdict on a claim that is good at so many points of all."""
+    return HOLDS if good == of else PARTLY if good else FAILS
