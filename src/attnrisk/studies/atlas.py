@@ -6,7 +6,7 @@ or a flow whose answers are not all there is left out of the file.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -23,13 +23,7 @@ from ..numerics.minimise import BATCH
 from ..population import population_minima
 from ..population.plan import is_exact
 from ..tasks import TASKS
-from .atlas_questions import (
-    FLIPPED,
-    TIMES,
-    FlippedMinimum,
-    FlowPaths,
-    FormulaMinimum,
-)
+from .atlas_questions import FLIPPED, TIMES, FlippedMinimum, FlowPaths, FormulaMinimum
 from .execute import Backend, Progress, execute
 from .fingerprint import fingerprint, versions
 from .interpolant import RATIO, ROOT, SHIFTED_ROOT, Grid, compress, grid, significant
@@ -39,9 +33,8 @@ from .questions import Bayes, Floor, LearningCurve, Optimal, Population, Thresho
 from .store import Store
 
 LAYOUT = 3  # of the file; the page refuses another
-BATCHES = (
-    3  # batches of questions in one task of a worker: fewer compile less often, more end together
-)
+# Batches of questions in one task of a worker: fewer compile less often, more end together.
+BATCHES = 3
 NONE, FREE = "0", "free"  # the biases of the questions
 
 # Scores at which a kernel or an element-wise weight is tabulated for drawing: dense near 0, up to 4000.
@@ -98,8 +91,7 @@ class Plan(NamedTuple):
 
     def optima(self, setting: tuple[str, float, str]) -> list[AbstractQuestion]:
         """The thresholds, and the optimum at each `α`."""
-        optima = [Optimal(*setting, alpha) for alpha in self.alphas]
-        return [Thresholds(*setting), *optima]
+        return [Thresholds(*setting), *(Optimal(*setting, alpha) for alpha in self.alphas)]
 
     def paths(self) -> list[FlowPaths]:
         """All flows."""
@@ -197,51 +189,57 @@ def collect(
 def make(answers: Answers, plan: Plan = FULL) -> Record:
     """The atlas of these answers: each surface, setting and flow that is complete."""
     results: list[str] = []
-    pieces = [
+    surfaces = [
         compress(
-            each.labels, each.grid, [answers.get(one.address) for one in each.questions()], results
+            each.labels, each.grid, [answers.get(q.address) for q in each.questions()], results
         )
         for each in plan.surfaces
     ]
-    settings = [_learning(answers, plan, setting) for setting in plan.learning]
-    asked = [(each, answers.get(each.address)) for each in plan.paths()]
     shown = {each.attention for each in plan.surfaces}
+    attentions = {
+        name: describe(get_attention(name), entry.formula)
+        for name, entry in CATALOGUE.items()
+        if name in shown
+    }
+    if FLIPPED in {each.task for each in plan.surfaces}:
+        attentions |= _HEADS
+    flows = [
+        {name: path.inputs[name] for name in ("task", "nu", "length", "attention")}
+        | {"runs": [_rounded(run) for run in answers[path.address]]}
+        for path in plan.paths()
+        if answers.get(path.address) is not None
+    ]
     return {
         "layout": LAYOUT,
         "versions": versions(),
         "numerics": fingerprint(Population),
         "results": results,
-        "scores": [significant(score) for score in _SCORES],
-        "attentions": {
-            name: describe(get_attention(name), CATALOGUE[name].formula)
-            for name in CATALOGUE
-            if name in shown
-        }
-        | (_HEADS if FLIPPED in {each.task for each in plan.surfaces} else {}),
-        "surfaces": [piece for piece in pieces if piece is not None],
-        "learning": [setting for setting in settings if setting is not None],
-        "times": [significant(time) for time in TIMES],
-        "flows": [
-            {"task": each.task, "nu": each.nu, "length": each.length, "attention": each.attention}
-            | {"runs": [_rounded(run) for run in runs]}
-            for each, runs in asked
-            if runs is not None
-        ],
+        "scores": [*map(significant, _SCORES)],
+        "attentions": attentions,
+        "surfaces": _known(surfaces),
+        "learning": _known(_learning(answers, plan, setting) for setting in plan.learning),
+        "times": [*map(significant, TIMES)],
+        "flows": flows,
     }
+
+
+def _known(parts: Iterable[Record | None]) -> list[Record]:
+    return [each for each in parts if each is not None]
 
 
 def missing(atlas: Record, plan: Plan = FULL) -> list[str]:
     """Missing parts of an atlas: a line for each task and bias, and for each setting of learning and flow."""
-    learning = [(each, name) for each in atlas["learning"] for name in each["curves"]]
     held = {(_range(each, each["nu"][0]), each["attention"]) for each in atlas["surfaces"]}
-    held |= {(_setting("learning", **at), name) for at, name in learning}
+    held |= {
+        (_setting("learning", **each), name)
+        for each in atlas["learning"]
+        for name in each["curves"]
+    }
     held |= {(_setting("flow", **each), each["attention"]) for each in atlas["flows"]}
     planned = [(_range(each.labels, each.grid.nu[0]), each.attention) for each in plan.surfaces]
-    for kind, settings, names in (
-        ("learning", plan.learning, plan.learners),
-        ("flow", plan.flows, plan.flowing),
-    ):
-        planned += [(_setting(kind, *at), name) for at, name in product(settings, names)]
+    learning, flows = product(plan.learning, plan.learners), product(plan.flows, plan.flowing)
+    planned += [(_setting("learning", *at), name) for at, name in learning]
+    planned += [(_setting("flow", *at), name) for at, name in flows]
     lines: dict[str, list[str]] = {}
     for place, name in planned:
         if (place, name) not in held:
@@ -281,24 +279,15 @@ def describe(attention: AbstractAttention, formula: str) -> Record:
     }
 
 
+def _drawn_heads(family: str, formula: str, values: Any) -> Record:
+    shape = {"constant": 0.0, "takes_bias": False, "default_bias": NONE}
+    return {"family": family, "formula": formula} | shape | {"values": [*map(significant, values)]}
+
+
 # Two heads, each a softmax with the key of the other reversed: their mean, or both in one softmax, which is cosh.
 _HEADS = {
-    "two heads": {
-        "family": "heads",
-        "formula": "(softmax(χ) + softmax(−χ)) / 2",
-        "constant": 0.0,
-        "takes_bias": False,
-        "default_bias": NONE,
-        "values": [significant(score) for score in _SCORES],
-    },
-    "Bayes-softmax": {
-        "family": "kernel",
-        "formula": "cosh χ / Σ cosh χ",
-        "constant": 0.0,
-        "takes_bias": False,
-        "default_bias": NONE,
-        "values": [significant(np.logaddexp(score, -score)) for score in _SCORES],
-    },
+    "two heads": _drawn_heads("heads", "(softmax(χ) + softmax(−χ)) / 2", _SCORES),
+    "Bayes-softmax": _drawn_heads("kernel", "cosh χ / Σ cosh χ", np.logaddexp(_SCORES, -_SCORES)),
 }
 
 
@@ -310,6 +299,10 @@ def _learning(answers: Answers, plan: Plan, setting: tuple[str, float, str]) -> 
         return None
     jumps, *optima = found
     curves = {each.attention: answers.get(each.address) for each in plan.curves(setting)}
+    optimal, reachable = (
+        [_point(each, name, at) for at, each in zip(plan.alphas, optima, strict=True)]
+        for name in ("risk", "reachable_risk")
+    )
     return {
         "task": task,
         "nu": "inf" if math.isinf(nu) else nu,
@@ -319,10 +312,8 @@ def _learning(answers: Answers, plan: Plan, setting: tuple[str, float, str]) -> 
             for name, rows in curves.items()
             if rows is not None
         },
-        "optimal": [_point(each, "risk", at) for at, each in zip(plan.alphas, optima, strict=True)],
-        "reachable": [
-            _point(each, "reachable_risk", at) for at, each in zip(plan.alphas, optima, strict=True)
-        ],
+        "optimal": optimal,
+        "reachable": reachable,
         "thresholds": {
             name: jumps[name] and significant(jumps[name])
             for name in ("information", "algorithmic")
@@ -404,5 +395,5 @@ def with_attention(
     return atlas | {
         "results": results,
         "attentions": atlas["attentions"] | {label: described},
-        "surfaces": [*atlas["surfaces"], *(each for each in surfaces if each is not None)],
+        "surfaces": [*atlas["surfaces"], *_known(surfaces)],
     }

@@ -18,15 +18,12 @@ from .question import Record
 _SMALLEST = 1e-9  # risk: smaller ones, such as the infimum 0 of softmax at ν = ∞, are kept as this
 # Times the largest error at n held-out points, which another exceeds with chance 1/(n + 1); by two it may be more.
 _SAFETY = 3.0
-_LARGEST_ERROR = (
-    1.0  # between nodes, of a logit: a surface of a larger one says nothing, and is left out
-)
+# Between nodes, of a logit: a surface of a larger one says nothing, and is left out.
+_LARGEST_ERROR = 1.0
 _ROUNDING = 6  # digits of a logit: 10^-6 of the risk, far below the error of the interpolant
 FEWEST_HELD_OUT = 3  # points at which an error is measured
-POLYNOMIAL, LINEAR = (
-    "polynomial",
-    "linear",
-)  # between nodes; the second where the first oscillates at a kink
+# Between nodes; the second where the first oscillates at a kink.
+POLYNOMIAL, LINEAR = "polynomial", "linear"
 RATIO, ROOT, SHIFTED_ROOT = "ratio", "root", "shifted root"
 # Variables of the signal, and their inverses.
 _PLACES: dict[str, tuple[Callable[[Any], Any], Callable[[float], float]]] = {
