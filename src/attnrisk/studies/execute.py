@@ -251,7 +251,8 @@ def row_of(question: AbstractQuestion, found: Answer, seconds: float) -> Row:
     results = [str(each.get("result", Result.CONVERGED)) for each in records]
     result = next((each for each in results if not is_converged(each)), results[0])
     converged = is_converged(result)
-    missing = [name for each in records for name, value in each.items() if _is_nan(value)]
+    values = [pair for each in records for pair in each.items()]
+    missing = [name for name, it in values if isinstance(it, float) and math.isnan(it)]
     if missing and converged:
         return _failure(question, f"{missing[0]} is not a number", seconds)
     if isinstance(found, list):
@@ -259,10 +260,6 @@ def row_of(question: AbstractQuestion, found: Answer, seconds: float) -> Row:
     kept = {"result", "converged", *question.inputs}
     outputs = {name: value for name, value in found.items() if name not in kept}
     return _stored(question, outputs, result, converged, seconds)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def _failure(question: AbstractQuestion, why: str, seconds: float) -> Row:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from ...marion.erf_risk import erf_risk
 from ...marion.settings import SETTINGS, run_setting
@@ -126,16 +125,12 @@ def plot(rows: Sequence[Row]) -> Figure:
         above.set_title(f"{title}\n{where('', SETTINGS[name].dim / 2, 10)}", fontsize=7.0)
         below.set(xlim=(0, curve[-1].step), xlabel="step")
         below.locator_params(axis="x", nbins=2)
-        below.xaxis.set_major_formatter(FuncFormatter(_thousands))
+        below.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
     panels[0, 0].set(ylabel="overlap with the teacher", ylim=(0.0, 1.03))
     panels[1, 0].set(ylabel="excess risk", yscale="log")
     figure.align_ylabels()
     add_legend(figure, (_KEY, _VALUE, _EXCESS, _TEACHER), 4)
     return figure
-
-
-def _thousands(step: float, position: int) -> str:
-    return f"{step / 1000:g}k" if step else "0"
 
 
 def _band(axes: Axes, rows: Sequence[Row], name: str, mean: Line) -> None:

@@ -28,6 +28,7 @@ from .style import (
     WIDTH,
     Line,
     add_legend,
+    columns,
     draw_curve,
     line,
     marks,
@@ -152,11 +153,18 @@ def optimum(task: str, nu: float, grid: Grid, ask: Ask) -> list[Row]:
 def experiments(grid: Grid, learned: Sequence[Row], ask: Ask) -> list[Row]:
     """Empirical risk minimisation at every second α, with the ridges that the theory found best."""
     tuned = [row for row in learned if row.alpha in grid.alphas[1::2]]
-    trials = [[_trial(row, seed, grid.size) for seed in range(grid.runs)] for row in tuned]
-    found = iter(ask(trial for runs in trials for trial in runs))
+    trials = [
+        Simulate(
+            *(row.task, row.nu, row.length, row.curve, row.alpha, row.ridge_k, row.ridge_v),
+            *(round(grid.size / row.alpha**0.5), seed, "float32"),
+        )
+        for row in tuned
+        for seed in range(grid.runs)
+    ]
+    found = iter(ask(trials))
     rows = []
-    for row, runs in zip(tuned, trials, strict=True):
-        fits = [next(found) for _ in runs]
+    for row in tuned:
+        fits = [next(found) for _ in range(grid.runs)]
         risks = [fit["test_risk"] for fit in fits]
         failed = [fit["result"] for fit in fits if not fit["converged"]]
         result = failed[0] if failed else str(Result.CONVERGED)
@@ -167,29 +175,22 @@ def experiments(grid: Grid, learned: Sequence[Row], ask: Ask) -> list[Row]:
     return rows
 
 
-def _trial(row: Row, seed: int, size: int) -> Simulate:
-    ridges = row.ridge_k, row.ridge_v
-    dim = round(size / row.alpha**0.5)
-    at = row.task, row.nu, row.length
-    return Simulate(*at, row.curve, row.alpha, *ridges, dim, seed, "float32")
-
-
 def _row(
     at: Record, curve: str, alpha: float, risk: float, error: float, result: str, **others: Any
 ) -> Row:
-    columns = "task nu length curve alpha risk error result ridge_k ridge_v warning size runs"
+    names = "task nu length curve alpha risk error result ridge_k ridge_v warning size runs"
     absent = dict.fromkeys(("ridge_k", "ridge_v", "warning", "size", "runs"))
     point = {"curve": curve, "alpha": alpha, "risk": risk, "error": error, "result": result}
-    return make_row(columns, at, absent, point, others)
+    return make_row(names, at, absent, point, others)
 
 
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each task and signal, at most three beside one another, one legend."""
     panels = [panel for panel in FULL.panels if panel in {(row.task, row.nu) for row in rows}]
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
-    figure = Figure(figsize=(WIDTH, 1.0 + 2.3 * lines), layout="constrained")
-    drawn = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    across = min(3, len(panels))
+    down = -(-len(panels) // across)
+    figure = Figure(figsize=(WIDTH, 1.0 + 2.3 * down), layout="constrained")
+    drawn = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     for axes in drawn.flat[len(panels) :]:
         axes.set_axis_off()
     for axes, (task, nu) in zip(drawn.flat, panels, strict=False):
@@ -231,7 +232,8 @@ def _curve(rows: Sequence[Row], name: str) -> list[Row]:
 
 
 def _smooth(curve: Sequence[Row]) -> tuple[Any, Any]:
-    return smooth([row.alpha for row in curve], [row.risk for row in curve], "x")
+    alpha, risk = columns(curve, "alpha", "risk")
+    return smooth(alpha, risk, "x")
 
 
 def _draw_optimum(axes: Axes, best: Sequence[Row], reached: Sequence[Row]) -> None:

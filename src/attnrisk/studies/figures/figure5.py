@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -100,7 +99,17 @@ def plot(rows: Sequence[Row]) -> Figure:
     by = {"task": TASKS}
     figure, drawn = panels(rows, 3.8, by, r"signal strength $\nu$", "risk", sharey=True)
     for axes, here, task in drawn:
-        _draw_panel(axes, here)
+        for name in ATTENTIONS:
+            curve = sorted((r for r in here if r.attention == name), key=lambda row: row.nu)
+            well, swapped = ([row for row in curve if row.point == at] for at in (WELL, MIS))
+            draw_curve(axes, _line(name, "solid"), well, ("nu", "risk"))
+            for escaped, stretch in groupby(swapped, key=lambda row: row.kind == ESCAPED):
+                if not escaped:
+                    draw_curve(axes, _line(name, _DASHED), stretch, ("nu", "risk"))
+            for row in swapped:
+                axes.add_line(_mark(row.kind, line(name).colour, [row]))
+        axes.set_xlim(0.0, 1.03 * max(row.nu for row in here))
+        axes.autoscale_view(scalex=False)
         axes.set(title=where(task, None, LENGTH), ylim=(None, 1.02))
     named = {row.attention for row in rows}
     seen = {row.kind for row in rows if row.point == MIS}
@@ -109,20 +118,6 @@ def plot(rows: Sequence[Row]) -> Figure:
     handles += [_mark(kind, INK) for kind in _MARKS if kind in seen]
     add_legend(figure, handles, 4)
     return figure
-
-
-def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
-    for name in ATTENTIONS:
-        curve = sorted((row for row in rows if row.attention == name), key=lambda row: row.nu)
-        well, swapped = ([row for row in curve if row.point == point] for point in (WELL, MIS))
-        draw_curve(axes, _line(name, "solid"), well, ("nu", "risk"))
-        for escaped, stretch in groupby(swapped, key=lambda row: row.kind == ESCAPED):
-            if not escaped:
-                draw_curve(axes, _line(name, _DASHED), stretch, ("nu", "risk"))
-        for row in swapped:
-            axes.add_line(_mark(row.kind, line(name).colour, [row]))
-    axes.set_xlim(0.0, 1.03 * max(row.nu for row in rows))
-    axes.autoscale_view(scalex=False)
 
 
 def _line(name: str, dashes: Any) -> Line:

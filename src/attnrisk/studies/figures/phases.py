@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -44,21 +43,17 @@ def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each task, one legend."""
     by, x = {"task": TASKS}, r"samples per dimension $\alpha$"
     figure, drawn = panels(rows, 3.2, by, x, sharex=True)
+    dots: dict[str, Any] = {"fmt": "o", "color": GREY, "markersize": 3, "elinewidth": 0.8}
     for axes, here, task in drawn:
-        _draw_panel(axes, sorted(here, key=lambda row: row.nu))
+        found = [r for r in here if r.algorithmic is not None and r.information is not None]
+        found.sort(key=lambda row: row.nu)
+        names = "nu", "information", "algorithmic", "algorithmic_error"
+        nu, information, algorithmic, error = columns(found, *names)
+        (fine, reached), (_, possible) = smooth(nu, algorithmic), smooth(nu, information)
+        axes.fill_betweenx(fine, possible, reached, color=SHADE, linewidth=0.0)
+        for line, alpha in zip(_LINES, (possible, reached), strict=True):
+            axes.add_line(line.through(alpha, fine))
+        axes.errorbar(algorithmic, nu, xerr=error, **dots)
         axes.set(title=where(task, None, LENGTH), ylabel=r"signal strength $\nu$", xlim=(0.9, None))
     add_legend(figure, [*_LINES, Patch(color=SHADE, label="hard phase")], 3)
     return figure
-
-
-def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
-    found = [row for row in rows if row.algorithmic is not None and row.information is not None]
-    nu, information, algorithmic, error = columns(
-        found, "nu", "information", "algorithmic", "algorithmic_error"
-    )
-    (fine, reached), (_, possible) = smooth(nu, algorithmic), smooth(nu, information)
-    axes.fill_betweenx(fine, possible, reached, color=SHADE, linewidth=0.0)
-    for line, alpha in zip(_LINES, (possible, reached), strict=True):
-        axes.add_line(line.through(alpha, fine))
-    dots: dict[str, Any] = {"fmt": "o", "color": GREY, "markersize": 3, "elinewidth": 0.8}
-    axes.errorbar(algorithmic, nu, xerr=error, **dots)

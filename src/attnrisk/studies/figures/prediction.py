@@ -6,7 +6,6 @@ from math import log
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.stats import rankdata
@@ -160,7 +159,16 @@ def plot(rows: Sequence[Row]) -> Figure:
     for line, task in zip(panels, tasks, strict=True):
         here = [row for row in shown if (row.task, row.length) == task]
         for axes, side in zip(line, _SIDES, strict=True):
-            _draw_panel(axes, here, side)
+            for row in here:
+                gap, colour = _shown_gap(getattr(row, side)), figure1.style_of(row.attention).colour
+                axes.plot([gap, gap], [row.lowest, row.highest], color=colour, linewidth=1.0)
+                axes.plot(
+                    [gap], [row.accuracy], _MARKERS[row.attention], color=colour, markersize=5
+                )
+            value, low, high = (getattr(here[0], f"correlation_{side}{end}") for end in _ENDS)
+            said = "undefined" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+            axes.set(title=f"$L = {here[0].length}$, rank correlation {said}", xscale="log")
+            axes.set(xlim=(_SMALLEST / 2, 3.0), ylim=(-0.03, 1.08))
         pairs = f" of {here[0].pairs} pairs" if here[0].pairs else ""
         line[0].set_ylabel(f"accuracy, {task[0]}{pairs}")
     for axes, words in zip(panels[-1], _SIDES.values(), strict=True):
@@ -172,15 +180,3 @@ def plot(rows: Sequence[Row]) -> Figure:
     ]
     add_legend(figure, handles, 5, shown)
     return figure
-
-
-def _draw_panel(axes: Axes, rows: Sequence[Row], side: str) -> None:
-    for row in rows:
-        style, gap = figure1.style_of(row.attention), _shown_gap(getattr(row, side))
-        axes.plot([gap, gap], [row.lowest, row.highest], color=style.colour, linewidth=1.0)
-        axes.plot([gap], [row.accuracy], _MARKERS[row.attention], color=style.colour, markersize=5)
-    value, low, high = (getattr(rows[0], f"correlation_{side}{end}") for end in _ENDS)
-    said = "undefined" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
-    axes.set(title=f"$L = {rows[0].length}$, rank correlation {said}", xscale="log")
-    axes.set_ylim(-0.03, 1.08)
-    axes.set_xlim(_SMALLEST / 2, 3.0)

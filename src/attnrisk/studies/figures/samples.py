@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -83,7 +84,9 @@ def compute(asked: list[AbstractTaskQuestion], ask: Ask) -> list[Row]:
 
 def crossing(where: Record, name: str, found: Sequence[Record], risk: str) -> Row:
     """Where the risk falls to one half, between two of the `α` that converged; empty where it does not."""
-    known = sorted((each for each in found if is_converged(each["result"])), key=_alpha)
+    known = sorted(
+        (each for each in found if is_converged(each["result"])), key=itemgetter("alpha")
+    )
     alpha = error = above = None
     for low, high in pairwise(known):
         if low[risk] > HALF >= high[risk]:
@@ -96,10 +99,6 @@ def crossing(where: Record, name: str, found: Sequence[Record], risk: str) -> Ro
     others = {"alpha": alpha, "alpha_error": error, "alpha_above": above, "points": len(known)}
     columns = "task nu length attention alpha alpha_error alpha_above points"
     return make_row(columns, where, others, attention=name)
-
-
-def _alpha(found: Record) -> float:
-    return float(found["alpha"])
 
 
 def plot(rows: Sequence[Row]) -> Figure:

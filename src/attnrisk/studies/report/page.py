@@ -64,8 +64,10 @@ def write_report(path: Path, quick: bool, ask: Ask) -> Path:
     rows = {name: figure.rows for name, figure in drawn.items()}
     rows["1"] = figure1.measured()  # of trained models, which a report does not train again
     places, names = _league_scope(quick)
+    with context():
+        picture = sequence.plot(sequence.sequence(ask))
     parts = {
-        "sequence": _sequence(sequence.sequence(ask)),
+        "sequence": _svg(picture, "sequence"),
         "headline": _headline(least_risks(ask, _HEADLINE)),
         "league": _league(league(names, places=places, ask=ask, heads=not quick)),
         "claims": _claims(claims.checked(rows, *ask([claims.DRAW]))),
@@ -104,11 +106,6 @@ def _svg(figure: Figure, name: str) -> str:
         figure.savefig(file, format="svg", metadata={"Date": None})
     element = "<svg" + file.getvalue().partition("<svg")[2]
     return re.sub(r' id="|href="#|url\(#', rf"\g<0>{name}-", element)
-
-
-def _sequence(tokens: list[Row]) -> str:
-    with context():
-        return _svg(sequence.plot(tokens), "sequence")
 
 
 def _figure(name: str, figure: figures.Drawn) -> str:
@@ -178,21 +175,17 @@ def _league(standings: Sequence[Standing]) -> str:
 
 def _agreement(pairs: Sequence[claims.Pair]) -> str:
     head = "task", "ν", "α", "attention", "theory", "simulation", "difference in standard errors"
-    return _table(head, [_compared(pair) for pair in pairs], "numbers")
-
-
-def _compared(pair: claims.Pair) -> tuple[str, ...]:
-    theory, experiment = pair
-    spread = f"{experiment.risk:.4f} ± {experiment.error:.4f} ({experiment.runs} runs)"
-    return (
-        theory.task,
-        f"{theory.nu:g}",
-        f"{theory.alpha:.3g}",
-        theory.curve,
-        f"{theory.risk:.4f} ± {theory.error:.4f}",
-        spread,
-        f"{pair.score:+.1f}",
-    )
+    lines = [
+        (
+            *(theory.task, f"{theory.nu:g}", f"{theory.alpha:.3g}", theory.curve),
+            f"{theory.risk:.4f} ± {theory.error:.4f}",
+            f"{experiment.risk:.4f} ± {experiment.error:.4f} ({experiment.runs} runs)",
+            f"{pair.score:+.1f}",
+        )
+        for pair in pairs
+        for theory, experiment in [pair]
+    ]
+    return _table(head, lines, "numbers")
 
 
 def _claims(found: Sequence[Claim]) -> str:
