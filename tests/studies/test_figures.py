@@ -71,7 +71,7 @@ def rows():
     """Rows of figure 2 and of the haystack."""
     asked = figure2.curves(FIGURE2)
     asked = [q for q in asked if (q.task, q.length) in (("spiked", "1-3"), ("max", "10"))]
-    asked += [q for q in haystack.curves(HAYSTACK) if round(haystack._signal(q)) == 4]
+    asked += [q for q in haystack.curves(HAYSTACK) if round(haystack.signal_of(q)) == 4]
     chosen = ("linear", "sigmoid", "softmax", "relu, bias free")
     return least_risks(Session(), [q for q in asked if q.name in chosen])
 

@@ -35,15 +35,12 @@ def connected(
 ) -> Iterator["Client"]:
     """A client of a running scheduler, or of local processes that end with this context."""
     with _local(workers, most) if scheduler is None else _remote(scheduler) as client:
-        _await_worker(client)
+        try:
+            client.wait_for_workers(1, timeout=_ARRIVING)
+        except TimeoutError:
+            why = f"no worker has come within {_ARRIVING:.0f} s: start some first"
+            raise EngineError(why) from None
         yield client
-
-
-def _remote(scheduler: str) -> "Client":
-    from distributed import Client
-
-    _check_reachable(scheduler)
-    return Client(scheduler, timeout=_CONNECTING, set_as_default=False)
 
 
 def completed(
@@ -64,7 +61,8 @@ def completed(
     asked = {submit(task): task for task in tasks}
     coming = as_completed(list(asked), loop=client.loop, timeout=seconds)
     for future in _until_timeout(coming):
-        task, error = asked.pop(future), _error(future)
+        task = asked.pop(future)
+        error = future.exception() if future.status == "error" else None
         if error is None:
             yield task, _gathered(future)
         elif not isinstance(error, KilledWorker):
@@ -86,11 +84,6 @@ def _until_timeout(coming: Iterable["Future"]) -> Iterator["Future"]:
         return
 
 
-def _error(future: "Future") -> BaseException | None:
-    """The exception of a task; `None` if it succeeded or its workers died."""
-    return future.exception() if future.status == "error" else None
-
-
 def _gathered(future: "Future") -> Any:
     try:
         return future.result()
@@ -98,17 +91,9 @@ def _gathered(future: "Future") -> Any:
         raise EngineError(f"the scheduler went away ({type(error).__name__}: {error})") from error
 
 
-def _await_worker(client: "Client") -> None:
-    try:
-        client.wait_for_workers(1, timeout=_ARRIVING)
-    except TimeoutError:
-        raise EngineError(
-            f"no worker has come within {_ARRIVING:.0f} s: start some first"
-        ) from None
-
-
-def _check_reachable(scheduler: str) -> None:
-    """Refuse an address without a scheduler: a client that failed to connect can hang when it is garbage-collected."""
+def _remote(scheduler: str) -> "Client":
+    """Of a scheduler that answers: a client that failed to connect can hang when it is garbage-collected."""
+    from distributed import Client
     from distributed.comm.core import connect
 
     async def reach() -> None:
@@ -120,6 +105,7 @@ def _check_reachable(scheduler: str) -> None:
         except (OSError, ValueError) as error:
             allowed = f"the address of a running Dask scheduler ({' '.join(str(error).split())})"
             raise refuse("scheduler", repr(scheduler), allowed) from None
+    return Client(scheduler, timeout=_CONNECTING, set_as_default=False)
 
 
 @contextmanager

@@ -45,11 +45,10 @@ class _Grid(NamedTuple):
 
     def points(self, task: str) -> list[tuple[float, int, float]]:
         """Signal, length and size: the centre belongs to all three columns."""
-        signals, lengths = (
-            product(self.nu[task], [LENGTH], [SIZE]),
-            product([NU], self.length, [SIZE]),
-        )
-        return list(dict.fromkeys([*signals, *lengths, *product([NU], [LENGTH], self.size)]))
+        signals = [(nu, LENGTH, SIZE) for nu in self.nu[task]]
+        lengths = [(NU, length, SIZE) for length in self.length]
+        sizes = [(NU, LENGTH, size) for size in self.size]
+        return list(dict.fromkeys([*signals, *lengths, *sizes]))
 
 
 _SLOW = ("max", "softmax")

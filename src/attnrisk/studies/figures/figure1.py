@@ -6,14 +6,13 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..._results import Result
 from ...attention import CATALOGUE
 from ..question import is_converged
 from ..training_questions import TrainGrid
-from .rows import Ask, Row
+from .rows import Ask, Row, grouped, make_row
 from .style import GREY, Line, add_legend, columns, draw_curve, line, panels
 
 CAPTION = """\
@@ -43,7 +42,8 @@ _COLUMNS = (
     *("train_loss", "seconds", "result"),
 )
 
-_OF_A_MODEL = "task", "length", "pairs", "attention", "width", "parameters"
+_MODEL = "task", "length", "attention", "width"
+_OF_A_MODEL = "task length pairs attention width parameters mean low high values result"
 
 
 FULL, QUICK = False, True  # forms of the models, which are listed where they are trained
@@ -71,46 +71,30 @@ def rows_of(asked: Sequence[TrainGrid], answers: Iterable[Any]) -> list[Row]:
 
 def with_choices(rows: Sequence[Row]) -> list[Row]:
     """The rows, each with `chosen`: whether its learning rate is the best of its model on validation data."""
-    models: dict[Any, list[Row]] = {}
-    for row in rows:
-        models.setdefault((row.task, row.length, row.attention, row.width), []).append(row)
-    chosen = {id(row) for model in models.values() for row in best_of(model)}
+    chosen = {id(row) for model in grouped(rows, *_MODEL) for row in best_of(model)}
     return [Row(**vars(row) | {"chosen": id(row) in chosen}) for row in rows]
 
 
 def best_of(trained: Iterable[Any]) -> list[Any]:
     """Those of the learning rate with the lowest mean validation loss; one that is no number is infinite."""
-    rates: dict[float, list[Any]] = {}
-    for each in trained:
-        rates.setdefault(each.learning_rate, []).append(each)
 
     def mean_loss(group: list[Any]) -> float:
         losses = np.array([each.validation_loss for each in group], float)
         return float(np.mean(np.where(np.isfinite(losses), losses, np.inf)))
 
-    return min(rates.values(), key=mean_loss)
+    return min(grouped(trained, "learning_rate"), key=mean_loss)
 
 
 def summary(rows: Iterable[Row], measure: str) -> list[Row]:
     """Of each model the mean, the lowest and the highest `measure` over the seeds of the chosen learning rate."""
-    models: dict[Any, list[Row]] = {}
-    for row in rows:
-        if row.chosen:
-            models.setdefault((row.task, row.length, row.attention, row.width), []).append(row)
-    return [_summary(seeds, measure) for seeds in models.values()]
-
-
-def _summary(seeds: list[Row], measure: str) -> Row:
-    values = [getattr(row, measure) for row in seeds]
-    failed = [row.result for row in seeds if not is_converged(row.result)]
-    return Row(
-        **{name: getattr(seeds[0], name) for name in _OF_A_MODEL},
-        mean=float(np.mean(values)),
-        low=min(values),
-        high=max(values),
-        values=values,
-        result=failed[0] if failed else str(Result.FINISHED),
-    )
+    found = []
+    for seeds in grouped((row for row in rows if row.chosen), *_MODEL):
+        (values,) = columns(seeds, measure)
+        failed = [row.result for row in seeds if not is_converged(row.result)]
+        result = failed[0] if failed else str(Result.FINISHED)
+        ends = {"mean": float(np.mean(values)), "low": min(values), "high": max(values)}
+        found.append(make_row(_OF_A_MODEL, vars(seeds[0]), ends, values=values, result=result))
+    return found
 
 
 def style_of(name: str) -> Line:
@@ -121,30 +105,25 @@ def style_of(name: str) -> Line:
 def plot(rows: Sequence[Row]) -> Figure:
     """A panel for each task, and one legend."""
     figure, drawn = panels(rows, 3.4, {"task": tuple(TITLES)}, "parameters")
-    for axes, here, task in drawn:
-        _draw_panel(axes, task, here)
     names = [name for name in ATTENTIONS if name in {row.attention for row in rows}]
-    add_legend(figure, map(style_of, names), 6, [row for row in rows if row.chosen])
-    return figure
-
-
-def _draw_panel(axes: Axes, task: str, rows: Sequence[Row]) -> None:
-    is_text = task == LANGUAGE
-    curves = summary(rows, "bits_per_character" if is_text else "accuracy")
-    best = [row.best_accuracy for row in rows if row.best_accuracy is not None]
-    if best:
-        axes.axhline(best[0], color=GREY, linewidth=0.7, zorder=0)
-    for name in ATTENTIONS[::-1]:
-        curve = sorted((row for row in curves if row.attention == name), key=lambda row: row.width)
-        if curve:
-            style = style_of(name)
+    for axes, here, task in drawn:
+        is_text = task == LANGUAGE
+        curves = summary(here, "bits_per_character" if is_text else "accuracy")
+        best = [row.best_accuracy for row in here if row.best_accuracy is not None]
+        if best:
+            axes.axhline(best[0], color=GREY, linewidth=0.7, zorder=0)
+        for name in names[::-1]:
+            curve, style = [row for row in curves if row.attention == name], style_of(name)
+            curve.sort(key=lambda row: row.width)
             band = columns(curve, "parameters", "low", "high")
             axes.fill_between(*band, color=style.colour, alpha=0.15, linewidth=0)
             draw_curve(axes, style, curve, ("parameters", "mean"), "x", dots=3.0)
-    axes.set(title=TITLES[task], xscale="log")
-    axes.set_ylabel("bits per character" if is_text else "test accuracy")
-    if not is_text:
-        axes.set_ylim(-0.03, 1.05)
+        axes.set(title=TITLES[task], xscale="log")
+        axes.set_ylabel("bits per character" if is_text else "test accuracy")
+        if not is_text:
+            axes.set_ylim(-0.03, 1.05)
+    add_legend(figure, map(style_of, names), 6, [row for row in rows if row.chosen])
+    return figure
 
 
 def measured() -> list[Row]:

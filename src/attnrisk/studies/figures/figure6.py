@@ -5,7 +5,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -95,8 +94,21 @@ def plot(rows: Sequence[Row]) -> Figure:
     labels = r"ridge penalty on $k$, $r_k$", r"ridge penalty on $v$, $r_v$"
     height = 2.4 * len(ATTENTIONS) + 0.6
     figure, drawn = panels(rows, height, by, *labels, sharex=True, sharey=True)
+    ridges = "ridge_k", "ridge_v"
     for axes, here, (name, alpha) in drawn:
-        colours = _draw_panel(axes, here)
+        grid = [row for row in here if not row.tuned]
+        k, v = map(np.unique, columns(grid, *ridges))
+        risk, warned = (
+            np.reshape(values, (k.size, v.size)).T for values in columns(grid, "risk", "warning")
+        )
+        colours = axes.contourf(k, v, np.clip(risk, _LEVELS[0], _WORST), _LEVELS, cmap=_MAP)
+        axes.contour(k, v, risk, _LEVELS[::2], colors=INK, linewidths=0.3)
+        if np.any(warned):
+            axes.contourf(k, v, warned.astype(bool), [0.5, 1.5], colors="none", hatches=["////"])
+        axes.add_line(marks("*", "white", [row for row in here if row.tuned], ridges, **_STAR))
+        failed = [row for row in here if not has_converged(row)]
+        axes.add_line(marks("x", "white", failed, ridges, **_CROSS))
+        axes.set(xscale="log", yscale="log")
         axes.set_title(rf"{name}, $\alpha = {alpha:g}$" + "\n" + where("", NU, LENGTH))
     figure.colorbar(colours, ax=figure.axes, label="test risk", pad=0.015, ticks=_LEVELS[::4])
     handles: list[Any] = [marks("*", "white", label="tuned penalties", **_STAR)]
@@ -106,20 +118,3 @@ def plot(rows: Sequence[Row]) -> Figure:
         handles.append(marks("x", "white", label="not converged", **_CROSS))
     add_legend(figure, handles, 3)
     return figure
-
-
-def _draw_panel(axes: Axes, rows: Sequence[Row]) -> Any:
-    grid = [row for row in rows if not row.tuned]
-    k, v = map(np.unique, columns(grid, "ridge_k", "ridge_v"))
-    risk = np.array([row.risk for row in grid]).reshape(k.size, v.size).T
-    colours = axes.contourf(k, v, np.clip(risk, _LEVELS[0], _WORST), _LEVELS, cmap=_MAP)
-    axes.contour(k, v, risk, _LEVELS[::2], colors=INK, linewidths=0.3)
-    unstable = np.array([float(bool(row.warning)) for row in grid]).reshape(k.size, v.size).T
-    if unstable.any():
-        axes.contourf(k, v, unstable, [0.5, 1.5], colors="none", hatches=["////"])
-    ridges = ("ridge_k", "ridge_v")
-    axes.add_line(marks("*", "white", [r for r in rows if r.tuned], ridges, **_STAR))
-    failed = [row for row in rows if not has_converged(row)]
-    axes.add_line(marks("x", "white", failed, ridges, **_CROSS))
-    axes.set(xscale="log", yscale="log")
-    return colours

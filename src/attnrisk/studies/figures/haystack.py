@@ -131,9 +131,17 @@ def plot(rows: Sequence[Row]) -> Figure:
     grid |= {"wspace": 0.08, "hspace": 0.19}
     panels = figure.subplots(2, len(SIGNALS), sharex=True, sharey=True, gridspec_kw=grid)
     for strip_axes, (bias, strip) in zip(panels, _STRIPS.items(), strict=True):
-        shown = [row for row in rows if _belongs(row, bias)]
+        # Attentions on which a bias has no effect are in both rows of panels.
+        shown = [row for row in rows if row.bias == bias or row.attention not in TUNED]
         for axes, signal in zip(strip_axes, SIGNALS, strict=True):
-            _draw_panel(axes, strip, [row for row in shown if round(_signal(row)) == signal])
+            axes.axhline(1.0, color=GREY, linewidth=0.5, zorder=0)
+            for name in (*strip.attentions, *_REFERENCES):
+                curve = [
+                    Row(tokens=float(row.length), **vars(row))
+                    for row in shown
+                    if row.attention == name and round(signal_of(row)) == signal
+                ]
+                draw_curve(axes, _line(name, strip), curve, ("tokens", "risk"), "x")
         _annotate(strip_axes, strip)
         _name_lines(figure, strip_axes[-1], strip, {row.attention for row in shown})
     for axes, (signal, verdict) in zip(panels[0], SIGNALS.items(), strict=True):
@@ -148,22 +156,9 @@ def plot(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _belongs(row: Row, bias: str) -> bool:
-    """Whether a row belongs to the panels with this bias; attentions without an effect of the bias are in both."""
-    return row.bias == bias or row.attention not in TUNED
-
-
-def _signal(row: Row) -> float:
-    return row.nu / log(float(row.length))
-
-
-def _draw_panel(axes: Axes, strip: _Strip, rows: Sequence[Row]) -> None:
-    axes.axhline(1.0, color=GREY, linewidth=0.5, zorder=0)
-    for name in (*strip.attentions, *_REFERENCES):
-        curve = [
-            Row(tokens=float(row.length), **vars(row)) for row in rows if row.attention == name
-        ]
-        draw_curve(axes, _line(name, strip), curve, ("tokens", "risk"), "x")
+def signal_of(row: Any) -> float:
+    """The factor `c` of the signal."""
+    return float(row.nu / log(float(row.length)))
 
 
 def _line(name: str, strip: _Strip) -> Line:

@@ -15,7 +15,7 @@ from ..question import AbstractQuestion
 from ..questions import AbstractTaskQuestion, Bayes, Population
 from ..training_questions import TrainGrid
 from . import figure1
-from .rows import Ask, Row
+from .rows import Ask, Row, grouped, make_row
 from .style import WIDTH, add_legend
 
 CAPTION = """\
@@ -29,6 +29,8 @@ gap in this theory and are left out. prediction.csv has all numbers, also for ot
 
 _SMALLEST = 1e-5  # gap that is drawn; smaller ones are zero within the errors of an infimum
 _ENDS = ("", "_low", "_high")
+_COLUMNS = """\
+task attention width length pairs accuracy lowest highest accuracies gap gap_without_bias bias result attained"""
 _DRAWS = 2000  # of the bootstrap: an error of 1 % of the ends of the interval
 _BIASES = FREE_BIAS, "0"
 _SIDES = {"gap": "with a free bias", "gap_without_bias": "without a bias"}
@@ -89,27 +91,18 @@ def predicted(rows: Sequence[Row], ask: Ask) -> list[Row]:
     for model in figure1.summary(shown, "accuracy"):
         bayes = least[model.length, None, None]["risk"]
         free, none = (least[model.length, model.attention, bias] for bias in _BIASES)
-        given = ("task", "attention", "width", "length", "pairs")
-        points.append(
-            Row(
-                **{name: getattr(model, name) for name in given},
-                accuracy=model.mean,
-                lowest=model.low,
-                highest=model.high,
-                accuracies=" ".join(map(repr, model.values)),
-                gap=free["risk"] - bayes,
-                gap_without_bias=none["risk"] - bayes,
-                bias=free["bias"],
-                result=free["result"],
-                attained=free["attained"],
-            )
-        )
-    panels: dict[Any, list[Row]] = {}
-    for row in points:
-        panels.setdefault((row.task, row.length, row.width), []).append(row)
-    for here, side in product(panels.values(), _SIDES):
-        found = correlation(here, side)
-        for row, (end, value) in product(here, zip(_ENDS, found, strict=True)):
+        found = {
+            "accuracy": model.mean,
+            "lowest": model.low,
+            "highest": model.high,
+            "accuracies": " ".join(map(repr, model.values)),
+            "gap": free["risk"] - bayes,
+            "gap_without_bias": none["risk"] - bayes,
+        }
+        points.append(make_row(_COLUMNS, free, vars(model), found, result=free["result"]))
+    for here, side in product(grouped(points, "task", "length", "width"), _SIDES):
+        known = zip(_ENDS, correlation(here, side), strict=True)
+        for row, (end, value) in product(here, known):
             setattr(row, f"correlation_{side}{end}", value)
     return points
 

@@ -79,6 +79,14 @@ def make_row(columns: str, *records: Record, **others: Any) -> Row:
     return Row(**{name: known[name] for name in columns.split()})
 
 
+def grouped(rows: Iterable[Any], *names: str) -> list[list[Any]]:
+    """The rows that agree in these columns, together."""
+    groups: dict[Any, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(tuple(getattr(row, name) for name in names), []).append(row)
+    return list(groups.values())
+
+
 def joined(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:
     """A row for each record of questions that have several: task, signal, length and attention before it."""
     return [
