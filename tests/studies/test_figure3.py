@@ -138,13 +138,6 @@ def test_the_optimum_jumps_at_one_and_is_out_of_reach_for_a_while(optimum):
     assert hard == [alpha for alpha in best if 1.0 < alpha < JUMP]
 
 
-def test_every_panel_has_every_curve():
-    asked = figure3.learning_curves(figure3.FULL)
-    assert len(asked) == 10
-    assert {(q.task, q.nu) for q, _ in asked} == set(figure3.FULL.panels)
-    assert set(figure3.QUICK.panels) <= set(figure3.FULL.panels)
-
-
 def test_experiments_take_the_ridges_of_the_theory():
     asked = []
 

@@ -100,7 +100,7 @@ def test_failure_to_converge_is_kept_beside_the_records(store):
 
 def test_one_quantity_has_one_address():
     study = Study(question="population", nu=[3, 6], length=10, attention="softmax")
-    asked = {question.address for question in figure2.questions(figure2.QUICK)}
+    asked = {question.address for question in figure2.QUICK}
     assert {point.address for point in study.points} <= asked
 
 
@@ -131,7 +131,7 @@ def test_real_records_survive(store):
     asked = [Thresholds("spiked", 2.0, "3")]
     first, again = (Session(store)(asked) for _ in range(2))
     assert first == again
-    (row,) = phases.compute({"spiked": (2.0,), "max": ()}, lambda _: first)
+    (row,) = phases.compute(asked, lambda _: first)
     assert vars(row)["information"] == 1.0
 
 

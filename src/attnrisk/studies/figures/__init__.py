@@ -1,8 +1,8 @@
 """The figures: each computes its rows, draws them, and is written as PDF, SVG and PNG with its data and its caption.
 
-A figure is a module with `CAPTION`, the grids of its `FULL` and of its `QUICK` form, `questions(grid)` (what can be
-asked before anything is known), `compute(grid, ask)` (its rows) and `plot(rows)`. The report shows those that its page
-has a place for.
+A figure is a module with `CAPTION`, with what its `FULL` and its `QUICK` form ask, `compute(asked, ask)` (its rows) and
+`plot(rows)`. Where `FULL` and `QUICK` are not themselves lists of questions, `questions(asked)` is what can be asked
+before anything is known. The report shows those that its page has a place for.
 """
 
 from importlib import import_module
@@ -45,20 +45,21 @@ FIGURES: dict[str, ModuleType] = {
 }
 
 
-def grid(name: str, quick: bool) -> Any:
-    """What a figure is computed for; in its quick form fewer points."""
-    return FIGURES[name].QUICK if quick else FIGURES[name].FULL
+def _asked(module: ModuleType, quick: bool) -> Any:
+    return module.QUICK if quick else module.FULL
 
 
 def questions(name: str, quick: bool) -> list[AbstractQuestion]:
     """What a figure asks before anything is known."""
-    return list(FIGURES[name].questions(grid(name, quick)))
+    module = FIGURES[name]
+    listed = vars(module).get("questions", list)
+    return list(listed(_asked(module, quick)))
 
 
 def make(name: str, quick: bool = False, ask: Ask | None = None) -> Drawn:
     """Compute a figure and draw it; `quick` takes fewer points. Without `ask` nothing is stored."""
     module = FIGURES[one_of("figure", name, NAMES)]
-    rows = module.compute(grid(name, quick), ask or Session())
+    rows = module.compute(_asked(module, quick), ask or Session())
     with context():
         return Drawn(stem_of(name), rows, module.plot(rows), module.CAPTION)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 from matplotlib.axes import Axes
@@ -35,38 +35,8 @@ TASKS = ("spiked", "max")
 NU, LENGTH, SIZE = 2.0, 10, 1.0
 
 
-class _Grid(NamedTuple):
-    """The points of the three columns, and the number of runs."""
-
-    nu: dict[str, tuple[float, ...]]
-    length: tuple[int, ...]
-    size: tuple[float, ...]
-    runs: dict[tuple[str, str], int]
-
-    def points(self, task: str) -> list[tuple[float, int, float]]:
-        """Signal, length and size: the centre belongs to all three columns."""
-        signals = [(nu, LENGTH, SIZE) for nu in self.nu[task]]
-        lengths = [(NU, length, SIZE) for length in self.length]
-        sizes = [(NU, LENGTH, size) for size in self.size]
-        return list(dict.fromkeys([*signals, *lengths, *sizes]))
-
-
 _SLOW = ("max", "softmax")
 _RUNS = dict.fromkeys(product(TASKS, ATTENTIONS), 100) | {_SLOW: 16}
-_QUICK_RUNS = {("spiked", "erf"): 20, ("spiked", "linear"): 20, ("max", "linear"): 20}
-
-FULL = _Grid(
-    {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)},
-    (2, 3, 5, 10, 20),
-    (0.1, 0.3, 0.5, 1.0),
-    _RUNS,
-)
-QUICK = _Grid(
-    {"spiked": (0.5, 1.0, 2.0, 4.0), "max": (0.5, 1.0, 2.0)},
-    (2, 5, 10, 20),
-    (0.1, 0.3, 1.0),
-    _QUICK_RUNS,
-)
 
 
 @dataclass(frozen=True)
@@ -84,18 +54,42 @@ class Starts(AbstractAttentionQuestion):
         return {name: int(getattr(found, name)) for name in ("matched", "mismatched", "unfinished")}
 
 
-def questions(grid: _Grid) -> list[Starts]:
-    """Each attention on each task, the slowest first."""
-    return [
-        Starts(task, nu, str(length), name, size, runs)
-        for (task, name), runs in sorted(grid.runs.items(), key=lambda item: item[0] != _SLOW)
-        for nu, length, size in grid.points(task)
+def starts(
+    nu: dict[str, Sequence[float]],
+    lengths: Sequence[int],
+    sizes: Sequence[float],
+    runs: dict[tuple[str, str], int],
+) -> list[Starts]:
+    """So many runs of each attention on each task, the slowest first; the centre belongs to all three columns."""
+    found = [
+        Starts(task, *point, count)
+        for (task, name), count in sorted(runs.items(), key=lambda item: item[0] != _SLOW)
+        for point in (
+            *((signal, str(LENGTH), name, SIZE) for signal in nu[task]),
+            *((NU, str(length), name, SIZE) for length in lengths),
+            *((NU, str(LENGTH), name, size) for size in sizes),
+        )
     ]
+    return list(dict.fromkeys(found))
 
 
-def compute(grid: _Grid, ask: Ask) -> list[Row]:
+FULL = starts(
+    {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)},
+    (2, 3, 5, 10, 20),
+    (0.1, 0.3, 0.5, 1.0),
+    _RUNS,
+)
+QUICK = starts(
+    {"spiked": (0.5, 1.0, 2.0, 4.0), "max": (0.5, 1.0, 2.0)},
+    (2, 5, 10, 20),
+    (0.1, 0.3, 1.0),
+    {("spiked", "erf"): 20, ("spiked", "linear"): 20, ("max", "linear"): 20},
+)
+
+
+def compute(asked: Sequence[Starts], ask: Ask) -> list[Row]:
     columns = "task nu length attention size runs matched mismatched unfinished"
-    return [make_row(columns, found) for found in ask(questions(grid))]
+    return [make_row(columns, found) for found in ask(asked)]
 
 
 # A fate: its column, line style, marker, whether that is filled, and what the legend says.

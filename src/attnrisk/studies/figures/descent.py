@@ -12,7 +12,7 @@ from ...marion.erf_risk import erf_risk
 from ...marion.settings import SETTINGS, run_setting
 from ...population.overlaps import aligned
 from ..question import AbstractQuestion, Record
-from .rows import Ask, Row
+from .rows import Row, records
 from .style import GREY, INK, WIDTH, Line, add_legend, columns, where
 
 CAPTION = """\
@@ -99,15 +99,8 @@ def _range(name: str, runs: Any) -> Record:
     return {name: np.mean(runs, 0), f"{name}_low": np.min(runs, 0), f"{name}_high": np.max(runs, 0)}
 
 
-FULL, QUICK = False, True  # whether the runs are short
-
-
-def questions(short: bool) -> list[Runs]:
-    return [Runs(name, short) for name in SETTINGS]
-
-
-def compute(short: bool, ask: Ask) -> list[Row]:
-    return [Row(**each) for found in ask(questions(short)) for each in found]
+FULL, QUICK = ([Runs(name, short) for name in SETTINGS] for short in (False, True))
+compute = records
 
 
 def plot(rows: Sequence[Row]) -> Figure:

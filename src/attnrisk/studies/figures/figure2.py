@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ..._rows import BAYES
 from ..questions import AbstractTaskQuestion
-from .rows import Ask, Grid, Row, Signals, least, least_risks, with_bayes
+from .rows import Row, least, least_risks, with_bayes
 from .style import INK, add_legend, draw_curve, line, marks, panels, set_ticks, where
 
 CAPTION = """\
@@ -31,41 +31,38 @@ _AT = ("nu", "risk")
 _OPEN: dict[str, Any] = {"markersize": 4, "markerfacecolor": "white"}
 TASKS = {"spiked": (0.012, 1.05), "max": (0.06, 1.05)}  # and the risks to show
 
+Signals = dict[str, tuple[float, ...]]  # by task
+
 # Dense where the curves bend. On the max task the cost jumps from seconds to a minute where the best keys of softplus
 # are longer than 16, at L = 10 from ν = 7 on.
 _NU: Signals = {
     "spiked": (0.0, 0.5, 1.0, 2.0, 3.0, 4.5, 6.0, 8.0, 10.0),
     "max": (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0),
 }
-FULL = Grid(ATTENTIONS, _NU)
-QUICK = Grid(
-    ("softmax", "erf", "linear"), _NU | {"max": tuple(nu for nu in _NU["max"] if nu <= 2.0)}
-)
 _BAYES_POINTS = 41  # it is cheap, and the line that the others are held against
 
 
-def questions(grid: Grid) -> list[AbstractTaskQuestion]:
-    return with_bayes(curves(grid))
-
-
-def compute(grid: Grid, ask: Ask) -> list[Row]:
-    return least_risks(ask, curves(grid))
-
-
-def curves(grid: Grid) -> list[AbstractTaskQuestion]:
+def curves(attentions: Sequence[str], signals: Signals) -> list[AbstractTaskQuestion]:
     """Each attention and the Bayes risk in each panel; the strongest signals, which are the slowest, first."""
     panels = list(product(TASKS, LENGTHS))
     minima = [
         least(task, nu, length, attention)
-        for attention, (task, length) in product(grid.attentions, panels)
-        for nu in sorted(grid.nu[task], reverse=True)
+        for attention, (task, length) in product(attentions, panels)
+        for nu in sorted(signals[task], reverse=True)
     ]
     bayes = [
         least(task, float(nu), length, BAYES)
         for task, length in panels
-        for nu in np.linspace(0.0, max(grid.nu[task]), _BAYES_POINTS)
+        for nu in np.linspace(0.0, max(signals[task]), _BAYES_POINTS)
     ]
     return minima + bayes
+
+
+FULL = curves(ATTENTIONS, _NU)
+QUICK = curves(
+    ("softmax", "erf", "linear"), _NU | {"max": tuple(nu for nu in _NU["max"] if nu <= 2.0)}
+)
+questions, compute = with_bayes, least_risks
 
 
 def plot(rows: Sequence[Row]) -> Figure:

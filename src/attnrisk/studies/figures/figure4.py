@@ -13,7 +13,7 @@ from ...flow.flow import gradient_flow, random_starts
 from ...population.overlaps import Overlaps
 from ..question import Record
 from ..questions import AbstractAttentionQuestion
-from .rows import Ask, Row, Signals, joined
+from .rows import Row, joined
 from .style import GREY, INK, WIDTH, Line, add_legend, columns, line, marks, where
 
 CAPTION = """\
@@ -44,8 +44,7 @@ _UNCONVERGED = "runs not converged"
 _WIDTHS = {"softmax": 2.4, "linear": 1.2}
 _STARTS = Line("starts, lowest to highest", GREY, "solid", 3.0)  # a bar, left of all signals
 
-FULL: Signals = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
-QUICK: Signals = FULL | {"max": ()}
+_NU = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
 _TIME = 1e6  # runs come to rest before 10^5
 # Of a step: the way depends on it, the ends do not. With large steps linear attention, whose steps cost next to
 # nothing, hovers around its end for long before it comes to rest.
@@ -79,17 +78,13 @@ class Ends(AbstractAttentionQuestion):
         ]
 
 
-def questions(signals: Signals) -> list[Ends]:
-    """Each attention on each task; softmax on the max task, which is the slowest, first."""
-    return [
-        Ends(task, nu, LENGTH, name)
-        for name, task in product(ATTENTIONS, TASKS[::-1])
-        for nu in sorted(signals[task], reverse=True)
-    ]
-
-
-def compute(signals: Signals, ask: Ask) -> list[Row]:
-    return joined(questions(signals), ask)
+FULL = [  # softmax on the max task, which is the slowest, first
+    Ends(task, nu, LENGTH, name)
+    for name, task in product(ATTENTIONS, TASKS[::-1])
+    for nu in sorted(_NU[task], reverse=True)
+]
+QUICK = [each for each in FULL if each.task == "spiked"]
+compute = joined
 
 
 def _parameters(overlaps: Overlaps) -> dict[str, Any]:

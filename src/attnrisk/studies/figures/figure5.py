@@ -12,7 +12,7 @@ from ...flow.landscape import mismatched_minimum
 from ...population import population_minimum
 from ..question import Record
 from ..questions import AbstractAttentionQuestion
-from .rows import Ask, Grid, Row, joined
+from .rows import Row, joined
 from .style import INK, Line, add_legend, draw_curve, line, marks, panels, where
 
 CAPTION = """\
@@ -32,11 +32,7 @@ LENGTH = "10"
 WELL, MIS = "well-matched", "mismatched"
 ESCAPED = "escapes"
 
-FULL = Grid(
-    ATTENTIONS,
-    {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)},
-)
-QUICK = Grid(("softmax", "linear"), FULL.nu | {"max": ()})
+_NU = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
 
 _DASHED = (0, (4, 1.5))
 
@@ -80,18 +76,14 @@ def _record(point: str, found: Any, kind: str, lowest: float | None) -> Record:
     }
 
 
-def questions(grid: Grid) -> list[Minima]:
-    """Each attention on each task, the slower task first."""
-    return [
-        Minima(task, nu, LENGTH, name)
-        for task in TASKS[::-1]
-        for name in grid.attentions
-        for nu in sorted(grid.nu[task], reverse=True)
-    ]
-
-
-def compute(grid: Grid, ask: Ask) -> list[Row]:
-    return joined(questions(grid), ask)
+FULL = [  # the slower task first
+    Minima(task, nu, LENGTH, name)
+    for task in TASKS[::-1]
+    for name in ATTENTIONS
+    for nu in sorted(_NU[task], reverse=True)
+]
+QUICK = [each for each in FULL if each.task == "spiked" and each.attention in ("softmax", "linear")]
+compute = joined
 
 
 def plot(rows: Sequence[Row]) -> Figure:

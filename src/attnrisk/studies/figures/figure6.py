@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -32,40 +32,32 @@ _CROSS = _STAR | {"markersize": 4}
 _MAP = "cividis"  # the same to colour-blind readers
 
 
-class Grid(NamedTuple):
-    """Samples per dimension, ridges of both axes, and how many points (of base two) are averaged over."""
-
-    alphas: tuple[float, ...]
-    ridges: tuple[float, ...]
-    log2_points: int
-
-
-FULL = Grid((1.0, 2.0, 8.0), tuple(np.geomspace(0.03, 100.0, 9).tolist()), 7)
-QUICK = Grid((4.0,), tuple(np.geomspace(0.1, 30.0, 6).tolist()), 7)
-
-
-def questions(grid: Grid) -> list[ERM]:
-    """What can be asked at once: tuning starts from the best point of a plane."""
-    return [each for plane in planes(grid) for each in plane]
-
-
-def planes(grid: Grid) -> list[list[ERM]]:
+def planes(alphas: Sequence[float], ridges: Sequence[float], log2_points: int) -> list[list[ERM]]:
     """For each `alpha` and attention, all pairs of ridges."""
     return [
-        [ERM(TASK, NU, LENGTH, name, alpha, k, v, grid.log2_points) for k, v in pairs]
-        for alpha in grid.alphas
+        [ERM(TASK, NU, LENGTH, name, alpha, k, v, log2_points) for k, v in pairs]
+        for alpha in alphas
         for name in ATTENTIONS
-        for pairs in [list(product(grid.ridges, repeat=2))]
+        for pairs in [list(product(ridges, repeat=2))]
     ]
 
 
-def compute(grid: Grid, ask: Ask) -> list[Row]:
+FULL = planes((1.0, 2.0, 8.0), np.geomspace(0.03, 100.0, 9).tolist(), 7)
+QUICK = planes((4.0,), np.geomspace(0.1, 30.0, 6).tolist(), 7)
+
+
+def questions(planes: Sequence[Sequence[ERM]]) -> list[ERM]:
+    """What can be asked at once: tuning starts from the best point of a plane."""
+    return [each for plane in planes for each in plane]
+
+
+def compute(planes: Sequence[Sequence[ERM]], ask: Ask) -> list[Row]:
     """The points of each plane, and after them the one where tuning ends.
 
     `warning` says why a risk is an approximation.
     """
-    ask(questions(grid))
-    found = [ask(plane) for plane in planes(grid)]
+    ask(questions(planes))
+    found = [ask(plane) for plane in planes]
     tuned = ask(map(_tuning, found))
     rows = []
     for plane, ends in zip(found, tuned, strict=True):

@@ -1,7 +1,6 @@
 """Figure 7: learning curves of every attention of the catalogue."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -47,64 +46,46 @@ BIASED = tuple(
 )
 
 
-class Grid(NamedTuple):
-    """Attentions; for each length the samples per dimension, and how many points (of base two) are averaged over."""
+# Most of the samples of sparsemax with L = 10 have their minimum at a kink.
+_KINKED = ("10", "sparsemax")
+_OPTIMAL_ALPHAS = sorted([*np.geomspace(0.5, 16.0, 12).tolist(), *beside(JUMP)])
 
-    attentions: tuple[str, ...]
-    alphas: dict[str, tuple[float, ...]]
-    log2_points: dict[str, int]
+
+def _asked(
+    attentions: Sequence[str], sizes: dict[str, tuple[tuple[float, ...], int]]
+) -> list[AbstractTaskQuestion]:
+    """For each length the learning curves with these samples per dimension and points (of base two), the longer
+    sequences first, and the Bayes optimum."""
+    curves = [
+        LearningCurve(
+            *(TASK, NU, length, name, *size), bias=FREE_BIAS if name in BIASED else DEFAULT_BIAS
+        )
+        for length, size in reversed(sizes.items())
+        for name in attentions
+        if (length, name) != _KINKED
+    ]
+    return curves + [Optimal(TASK, NU, length, a) for length in sizes for a in _OPTIMAL_ALPHAS]
 
 
 # A fixed point with L = 10 takes ten times as long.
-FULL = Grid(
-    ATTENTIONS,
-    {"3": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), "10": (1.0, 4.0, 16.0)},
-    {"3": 8, "10": 6},
-)
-QUICK = Grid(("softmax", "erf", "linear"), {"3": FULL.alphas["3"]}, {"3": 7})
-_KINKED = ("10", "sparsemax")  # most of its samples have their minimum at a kink
-_OPTIMAL_ALPHAS = (*np.geomspace(0.5, 16.0, 12).tolist(), *beside(JUMP))
+_ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+FULL = _asked(ATTENTIONS, {"3": (_ALPHAS, 8), "10": ((1.0, 4.0, 16.0), 6)})
+QUICK = _asked(("softmax", "erf", "linear"), {"3": (_ALPHAS, 7)})
 
 
-def questions(grid: Grid) -> list[AbstractTaskQuestion]:
-    return [*curves(grid), *optima(grid)]
-
-
-def curves(grid: Grid) -> list[LearningCurve]:
-    """All attentions in both panels, the longer sequences first."""
-    return [
-        LearningCurve(
-            TASK,
-            NU,
-            length,
-            name,
-            alphas,
-            grid.log2_points[length],
-            bias=FREE_BIAS if name in BIASED else DEFAULT_BIAS,
-        )
-        for length, alphas in reversed(grid.alphas.items())
-        for name in grid.attentions
-        if (length, name) != _KINKED
-    ]
-
-
-def optima(grid: Grid) -> list[Optimal]:
-    """The Bayes optimum in both panels."""
-    return [Optimal(TASK, NU, length, a) for length in grid.alphas for a in sorted(_OPTIMAL_ALPHAS)]
-
-
-def compute(grid: Grid, ask: Ask) -> list[Row]:
+def compute(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:
     """The rows of the figure, each a point of the curve of an attention or of the Bayes optimum, without ridges.
 
     `warning` says why the risk is an approximation, if it is one.
     """
-    ask(questions(grid))
-    rows = []
-    for asked in curves(grid):
-        (found,) = ask([asked])
-        rows += [_row("test_risk", asked.inputs, each) for each in found]
     absent = {"attention": BAYES, "warning": None, "ridge_k": None, "ridge_v": None}
-    return rows + [_row("risk", absent, found) for found in ask(optima(grid))]
+    rows = []
+    for question, found in zip(asked, ask(asked), strict=True):
+        if isinstance(question, LearningCurve):
+            rows += [_row("test_risk", question.inputs, each) for each in found]
+        else:
+            rows.append(_row("risk", absent, found))
+    return rows
 
 
 def _row(risk: str, where: Record, found: Record) -> Row:

@@ -15,7 +15,7 @@ from ...population import bayes_risk
 from ...population.overlaps import swapped
 from ...tasks import SpikedSLR
 from ..question import AbstractQuestion, Record, is_converged
-from .rows import Ask, Row
+from .rows import Row, records
 from .style import GREY, INK, WIDTH, Line, add_legend, columns, where
 
 CAPTION = """\
@@ -41,7 +41,6 @@ _OVERLAPS = (
     Line("m_vk", "#e69f00", (0, (4, 1.5)), 1.5),
 )
 
-FULL, QUICK = 200, 100  # points of a path
 _FIRST, _LAST = 0.1, 1e5
 _BEYOND = 3.0  # times the end of the slower run, to see that nothing moves
 
@@ -86,12 +85,8 @@ class Runs(AbstractQuestion):
         ]
 
 
-def questions(points: int) -> list[Runs]:
-    return [Runs(points)]
-
-
-def compute(points: int, ask: Ask) -> list[Row]:
-    return [Row(**each) for found in ask(questions(points)) for each in found]
+FULL, QUICK = [Runs(200)], [Runs(100)]
+compute = records
 
 
 def plot(rows: Sequence[Row]) -> Figure:

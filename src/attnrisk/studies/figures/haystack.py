@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ..._rows import BAYES, FLOOR
 from ...attention import DEFAULT_BIAS, FREE_BIAS
 from ..questions import AbstractTaskQuestion
-from .rows import Ask, Row, least, least_risks, with_bayes
+from .rows import Row, least, least_risks, with_bayes
 from .style import BAYES_LINE, GREY, Line, draw_curve, line
 
 CAPTION = """\
@@ -91,24 +91,6 @@ _LENGTHS = (2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10**4, 10**5, 10**6)
 _QUICK_LENGTHS = (2, 5, 10, 30, 100, 300, 1000, 10**4, 10**5, 10**6)
 _REFERENCE_LENGTHS = np.unique(np.geomspace(2, 10**6, 30).round().astype(int)).tolist()
 _Curve = tuple[str, str, Sequence[int]]  # attention, bias, lengths
-FULL: list[_Curve] = [(name, DEFAULT_BIAS, _LENGTHS) for name in ATTENTIONS]
-FULL += [(name, FREE_BIAS, _LENGTHS) for name in TUNED]
-QUICK: list[_Curve] = [
-    (name, DEFAULT_BIAS, _QUICK_LENGTHS)
-    for name in ("linear", "taylor-2", "erf", "softmax", "relu")
-]
-# Searches over a bias take longer, most of all that of Taylor-2.
-QUICK += [
-    (name, FREE_BIAS, (2, 5, 10, 30, 100, 10**3, 10**4, 10**6)) for name in ("relu", "softplus")
-]
-
-
-def questions(grid: Sequence[_Curve]) -> list[AbstractTaskQuestion]:
-    return with_bayes(curves(grid))
-
-
-def compute(grid: Sequence[_Curve], ask: Ask) -> list[Row]:
-    return least_risks(ask, curves(grid))
 
 
 def curves(asked: Sequence[_Curve]) -> list[AbstractTaskQuestion]:
@@ -120,6 +102,24 @@ def curves(asked: Sequence[_Curve]) -> list[AbstractTaskQuestion]:
         for signal in SIGNALS
         for length in sorted(grid, reverse=True)
     ]
+
+
+_QUICK = ("linear", "taylor-2", "erf", "softmax", "relu")
+# Searches over a bias take longer, most of all that of Taylor-2.
+_FEW_LENGTHS = (2, 5, 10, 30, 100, 10**3, 10**4, 10**6)
+FULL = curves(
+    [
+        *((name, DEFAULT_BIAS, _LENGTHS) for name in ATTENTIONS),
+        *((name, FREE_BIAS, _LENGTHS) for name in TUNED),
+    ]
+)
+QUICK = curves(
+    [
+        *((name, DEFAULT_BIAS, _QUICK_LENGTHS) for name in _QUICK),
+        *((name, FREE_BIAS, _FEW_LENGTHS) for name in ("relu", "softplus")),
+    ]
+)
+questions, compute = with_bayes, least_risks
 
 
 def plot(rows: Sequence[Row]) -> Figure:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..questions import Thresholds
-from .rows import Ask, Row, Signals, make_row
+from .rows import Ask, Row, make_row
 from .style import GREY, INK, SHADE, Line, add_legend, columns, panels, smooth, where
 
 CAPTION = """\
@@ -21,22 +21,19 @@ errors.
 TASKS = ("spiked", "max")
 LENGTH = "3"
 
-FULL: Signals = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "max": (0.5, 1.0, 2.0, 3.0, 5.0)}
-QUICK: Signals = FULL | {"max": ()}
+_NU = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0), "max": (0.5, 1.0, 2.0, 3.0, 5.0)}
+FULL = [Thresholds(task, nu, LENGTH) for task in TASKS[::-1] for nu in _NU[task]]
+QUICK = [each for each in FULL if each.task == "spiked"]
 _LINES = (
     Line("optimum recovers $v^*$", INK, "solid", 1.5),
     Line("message passing recovers $v^*$", GREY, "solid", 1.5),
 )
 
 
-def questions(signals: Signals) -> list[Thresholds]:
-    return [Thresholds(task, nu, LENGTH) for task in TASKS[::-1] for nu in signals[task]]
-
-
-def compute(signals: Signals, ask: Ask) -> list[Row]:
+def compute(asked: Sequence[Thresholds], ask: Ask) -> list[Row]:
     """The two thresholds in `α`, empty where there is no jump."""
     columns = "task nu length information information_error algorithmic algorithmic_error"
-    return [make_row(columns, found) for found in ask(questions(signals))]
+    return [make_row(columns, found) for found in ask(asked)]
 
 
 def plot(rows: Sequence[Row]) -> Figure:

@@ -1,6 +1,7 @@
 """Pruning: the lowest risk against the number of heads, and the risk after removing heads one by one."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -27,12 +28,10 @@ found, and bound the lowest risk from above.
 
 LAW, LENGTH = "one-of:9,6,4", "10"
 SEPARATE, _JOINT = ("softmax", SOFTMAX_PLUS_ONE), "bayes-softmax"
-# The largest number of heads of each kind.
-FULL = {"softmax": 6, SOFTMAX_PLUS_ONE: 6, _JOINT: 2}
-QUICK = {"softmax": 3, SOFTMAX_PLUS_ONE: 2, _JOINT: 1}
 
 
 def _asked(most: dict[str, int]) -> dict[tuple[str, int], AbstractFeatureQuestion]:
+    """By kind and number of heads, up to the largest number of each kind."""
     asked: dict[tuple[str, int], AbstractFeatureQuestion] = {
         (name, heads): LeastHeads(
             LAW, LENGTH, name, heads, certify=False, prune=heads == most[name]
@@ -48,13 +47,17 @@ def _asked(most: dict[str, int]) -> dict[tuple[str, int], AbstractFeatureQuestio
     return asked
 
 
-def questions(most: dict[str, int]) -> list[AbstractFeatureQuestion]:
-    return list(dict.fromkeys(_asked(most).values()))
+FULL = _asked({"softmax": 6, SOFTMAX_PLUS_ONE: 6, _JOINT: 2})
+QUICK = _asked({"softmax": 3, SOFTMAX_PLUS_ONE: 2, _JOINT: 1})
 
 
-def compute(most: dict[str, int], ask: Ask) -> list[Row]:
+def questions(asked: dict[Any, AbstractFeatureQuestion]) -> list[AbstractFeatureQuestion]:
+    """Each once."""
+    return list(dict.fromkeys(asked.values()))
+
+
+def compute(asked: dict[Any, AbstractFeatureQuestion], ask: Ask) -> list[Row]:
     """A row for each number of heads: those trained together, and those left of the largest number."""
-    asked = _asked(most)
     rows = []
     for (name, heads), found in zip(asked, ask(asked.values()), strict=True):
         points = [(False, heads, found["risk"], found["risk_error"])]

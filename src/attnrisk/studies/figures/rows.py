@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...attention import DEFAULT_BIAS
 from ..execute import Ask as Ask
-from ..question import Record
+from ..question import AbstractQuestion, Record
 from ..questions import AbstractTaskQuestion, Bayes, Floor, Population
 
 JUMP = 1.0  # α at which the optimum of noiseless labels jumps
@@ -16,16 +16,6 @@ _NEAR = 0.005  # relative distance of the points on both sides of a jump
 def beside(jump: float) -> tuple[float, float]:
     """The points on both sides of a jump."""
     return jump * (1 - _NEAR), jump * (1 + _NEAR)
-
-
-Signals = dict[str, tuple[float, ...]]  # by task
-
-
-class Grid(NamedTuple):
-    """Attentions, and the signals that they meet on each task."""
-
-    attentions: tuple[str, ...]
-    nu: Signals
 
 
 _PLACE = ("task", "nu", "length", "attention")
@@ -50,7 +40,7 @@ def with_bayes(asked: Iterable[AbstractTaskQuestion]) -> list[AbstractTaskQuesti
     return [*asked, *(Bayes(each.task, each.nu, each.length) for each in asked)]
 
 
-def least_risks(ask: Ask, asked: Sequence[AbstractTaskQuestion]) -> list[Row]:
+def least_risks(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:
     """A row for each question.
 
     `bias` is what was asked, and `best_bias` what was found. `excess` is the risk less the Bayes risk. Where `attained`
@@ -87,8 +77,13 @@ def grouped(rows: Iterable[Any], *names: str) -> list[list[Any]]:
     return list(groups.values())
 
 
+def records(asked: Sequence[AbstractQuestion], ask: Ask) -> list[Row]:
+    """A row for each record of questions that have several."""
+    return [Row(**each) for found in ask(asked) for each in found]
+
+
 def joined(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:
-    """A row for each record of questions that have several: task, signal, length and attention before it."""
+    """The same, with task, signal, length and attention before each record."""
     return [
         Row(**{name: question.inputs[name] for name in _PLACE}, **each)
         for question, found in zip(asked, ask(asked), strict=True)

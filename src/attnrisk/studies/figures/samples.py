@@ -62,10 +62,6 @@ QUICK: list[AbstractTaskQuestion] = [
 ]
 
 
-def questions(asked: list[AbstractTaskQuestion]) -> list[AbstractTaskQuestion]:
-    return asked
-
-
 def compute(asked: list[AbstractTaskQuestion], ask: Ask) -> list[Row]:
     """A row for each length and attention, with those of the Bayes optimum and of message passing last."""
     answers = list(zip(asked, ask(asked), strict=True))

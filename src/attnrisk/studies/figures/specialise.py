@@ -34,8 +34,6 @@ fixed point was not found.
 """
 
 NU, LENGTH, HEADS, RIDGE_V, DIM = 9.0, 3, 2, 1.0, 300
-FULL = list(product((2.0, 3.0, 4.0, 6.0, 8.0, 12.0), (0.05, 0.1, 0.2, 0.4, 0.8)))
-QUICK = list(product((4.0, 8.0), (0.1, 0.4)))
 _LOG2_POINTS = 6
 _AT = ("alpha", "ridge_k")
 
@@ -94,18 +92,21 @@ class FittedHeads(AbstractQuestion):
         return told | {"result": str(fit.result), "converged": fit.converged}
 
 
-def questions(grid: Sequence[tuple[float, float]]) -> list[AbstractQuestion]:
-    return [kind(*place) for place in grid for kind in (LearnedHeads, FittedHeads)]
+def _asked(alphas: Sequence[float], ridges: Sequence[float]) -> list[AbstractQuestion]:
+    places = product(alphas, ridges)
+    return [kind(*place) for place in places for kind in (LearnedHeads, FittedHeads)]
 
 
+FULL = _asked((2.0, 3.0, 4.0, 6.0, 8.0, 12.0), (0.05, 0.1, 0.2, 0.4, 0.8))
+QUICK = _asked((4.0, 8.0), (0.1, 0.4))
 _COLUMNS = """\
 alpha ridge_k separation test_risk test_risk_error train_error replicon minima growth growth_error warning result
 fitted_separation fitted_spread fitted_train_error fitted_test_risk fitted_result"""
 
 
-def compute(grid: Sequence[tuple[float, float]], ask: Ask) -> list[Row]:
+def compute(asked: Sequence[AbstractQuestion], ask: Ask) -> list[Row]:
     """A row for each place: theory and experiment."""
-    found = ask(questions(grid))
+    found = ask(asked)
     return [
         make_row(_COLUMNS, theory, {f"fitted_{name}": value for name, value in fit.items()})
         for theory, fit in zip(found[::2], found[1::2], strict=True)

@@ -85,10 +85,6 @@ FULL = [HeadStages(name, 28, _LAST) for name in STUDENTS]
 QUICK = [HeadStages("bayes-softmax", 12, 60.0)]
 
 
-def questions(paths: Sequence[HeadStages]) -> Sequence[HeadStages]:
-    return paths
-
-
 def compute(paths: Sequence[HeadStages], ask: Ask) -> list[Row]:
     return [
         Row(curve=path.student, **each)

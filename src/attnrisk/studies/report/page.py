@@ -68,7 +68,7 @@ def write_report(path: Path, quick: bool, ask: Ask) -> Path:
         picture = sequence.plot(sequence.sequence(ask))
     parts = {
         "sequence": _svg(picture, "sequence"),
-        "headline": _headline(least_risks(ask, _HEADLINE)),
+        "headline": _headline(least_risks(_HEADLINE, ask)),
         "league": _league(league(names, places=places, ask=ask, heads=not quick)),
         "claims": _claims(claims.checked(rows, *ask([claims.DRAW]))),
         "agreement": "" if quick else _agreement(claims.experiments(rows["3"])),
