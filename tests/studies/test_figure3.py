@@ -114,7 +114,7 @@ def test_experiments_lie_on_the_theory():
     figure = figure3.plot([*learner("softmax"), *learner("linear"), *made_up_optimum(), found])
     (square,) = lines(figure.axes[0], marker="s")
     assert (list(square.get_xdata()), list(square.get_ydata())) == ([4.0], [found.risk])
-    assert "experiment, $\\sqrt{ND} = 300$" in [text.get_text() for text in figure.legends[0].texts]
+    assert "simulation, $\\sqrt{ND} = 300$" in [text.get_text() for text in figure.legends[0].texts]
 
 
 def made_up_optimum():

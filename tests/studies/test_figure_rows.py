@@ -178,16 +178,12 @@ def test_lines_pass_through_the_points_and_do_not_overshoot():
 
 
 def test_the_best_rate_is_chosen_on_validation_data():
-    class Found:
-        def __init__(self, learning_rate, validation_loss):
-            self.learning_rate, self.validation_loss, self.loss = (
-                learning_rate,
-                validation_loss,
-                -validation_loss,
-            )
-
     rates = {0.1: (1.0, 2.0), 0.2: (1.2, 1.3), 0.3: (0.1, float("nan"))}
-    every = [Found(rate, loss) for rate, losses in rates.items() for loss in losses]
+    every = [
+        Row(learning_rate=rate, validation_loss=loss, loss=-loss)
+        for rate, losses in rates.items()
+        for loss in losses
+    ]
     assert [each.learning_rate for each in figure1.best_of(every)] == [0.2, 0.2]
 
 

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -145,8 +146,6 @@ def _value(word: str) -> Any:
     if word in ("", "True", "False"):
         return {"": None, "True": True, "False": False}[word]
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(word)
-        except ValueError:
-            pass
     return word

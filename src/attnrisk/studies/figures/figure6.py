@@ -1,7 +1,6 @@
 """Figure 6: the test risk after training as a function of the two ridge penalties."""
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -35,10 +34,9 @@ _MAP = "cividis"  # the same to colour-blind readers
 def planes(alphas: Sequence[float], ridges: Sequence[float], log2_points: int) -> list[list[ERM]]:
     """For each `alpha` and attention, all pairs of ridges."""
     return [
-        [ERM(TASK, NU, LENGTH, name, alpha, k, v, log2_points) for k, v in pairs]
+        [ERM(TASK, NU, LENGTH, name, alpha, k, v, log2_points) for k in ridges for v in ridges]
         for alpha in alphas
         for name in ATTENTIONS
-        for pairs in [list(product(ridges, repeat=2))]
     ]
 
 

@@ -42,6 +42,11 @@ _NU = {
 Place = tuple[str, float, str]  # law, signal, length
 FULL: list[Place] = [(law, nu, length) for law in LAWS for length in _NU for nu in _NU[length]]
 QUICK: list[Place] = [(law, 9.0, "10") for law in LAWS]
+_SEARCHED = {
+    "one head": ("softmax", 1),
+    "softmax": ("softmax", 2),
+    SOFTMAX_PLUS_ONE: (SOFTMAX_PLUS_ONE, 2),
+}
 _COLUMNS = "law nu length curve risk error bayes_risk excess result"
 _STARTS = 2  # random ones beside those on the atoms
 
@@ -53,19 +58,12 @@ def questions(places: Sequence[Place], starts: int = _STARTS) -> list[AbstractFe
 
 def _curves(law: str, nu: float, length: str, starts: int) -> dict[str, AbstractFeatureQuestion]:
     features = f"flipped:{nu:g}" if law == "flipped" else f"one-of:{nu:g},{nu:g}"
-    searched = {
-        "one head": ("softmax", 1),
-        "softmax": ("softmax", 2),
-        SOFTMAX_PLUS_ONE: (SOFTMAX_PLUS_ONE, 2),
+    asked: dict[str, AbstractFeatureQuestion] = {
+        name: LeastHeads(features, length, *which, certify=False, random_starts=starts)
+        for name, which in _SEARCHED.items()
     }
-    return {
-        **{
-            name: LeastHeads(features, length, *which, certify=False, random_starts=starts)
-            for name, which in searched.items()
-        },
-        "bayes-softmax": HeadsOnAtoms(features, length),
-        _BAYES: FeatureBayes(features, length),
-    }
+    asked["bayes-softmax"] = HeadsOnAtoms(features, length)
+    return asked | {_BAYES: FeatureBayes(features, length)}
 
 
 def compute(places: Sequence[Place], ask: Ask, starts: int = _STARTS) -> list[Row]:

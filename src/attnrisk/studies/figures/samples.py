@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -30,16 +31,9 @@ def _place(length: str) -> tuple[str, float, str]:
     return TASK, round(SIGNAL * float(np.log(int(length))), 6), length
 
 
-def _search(
-    length: str,
-    name: str,
-    most: float,
-    log2_points: int,
-    start: tuple[float, float] | None = None,
-    ratio: float = 1.12,
-) -> RiskCrossing:
-    """From the most samples per dimension and these ridges to two `α` of this `ratio`."""
-    return RiskCrossing(*_place(length), name, HALF, most, log2_points, start, ratio)
+def _search(length: str, name: str, *search: Any) -> RiskCrossing:
+    """`search` are the fields of `RiskCrossing` after the risk."""
+    return RiskCrossing(*_place(length), name, HALF, *search)
 
 
 def _optima(lengths: Sequence[str], alphas: Sequence[float]) -> list[Optimal]:

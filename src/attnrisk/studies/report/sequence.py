@@ -1,12 +1,10 @@
 """The task in one picture: a sequence, its needle, and the weights of attentions."""
 
-from typing import Any
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from ..figures.rows import Ask, Row
-from ..figures.style import GREY, INK, WIDTH, line
+from ..figures.style import GREY, INK, WIDTH, columns, line
 from ..questions import Population
 
 ATTENTIONS = ("softmax", "erf", "linear")
@@ -30,18 +28,13 @@ def sequence(ask: Ask) -> list[Row]:
     needle = int(rng.integers(LENGTH))
     fields = rng.standard_normal(LENGTH)
     fields[needle] += NU**0.5
-    weights = {}
+    found = [Row(field=float(field), needle=at == needle) for at, field in enumerate(fields)]
     for asked, best in zip(questions(), ask(questions()), strict=True):
         attention = asked.student.with_bias(best["best_bias"])
-        weights[asked.attention] = np.asarray(attention(best["m_kk"] * fields)) * best["m_vv"]
-    return [
-        Row(
-            field=float(fields[at]),
-            needle=at == needle,
-            **{name: float(weight[at]) for name, weight in weights.items()},
-        )
-        for at in range(LENGTH)
-    ]
+        weights = np.asarray(attention(best["m_kk"] * fields)) * best["m_vv"]
+        for token, weight in zip(found, weights, strict=True):
+            setattr(token, asked.attention, float(weight))
+    return found
 
 
 def plot(found: list[Row]) -> Figure:
@@ -49,21 +42,16 @@ def plot(found: list[Row]) -> Figure:
     figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
     panels = figure.subplots(1 + len(ATTENTIONS), 1, sharex=True)
     places = np.arange(1, len(found) + 1)
-    rows: dict[str, tuple[Any, str]] = {
-        "component along $k^*$: $k^* \\cdot x_\\ell$": ([each.field for each in found], GREY)
-    }
-    rows |= {
-        f"weights of {name}": ([getattr(each, name) for each in found], line(name).colour)
-        for name in ATTENTIONS
-    }
-    for axes, (title, (heights, colour)) in zip(panels, rows.items(), strict=True):
+    shown = {"field": ("component along $k^*$: $k^* \\cdot x_\\ell$", GREY)}
+    shown |= {name: (f"weights of {name}", line(name).colour) for name in ATTENTIONS}
+    for axes, (column, (title, colour)) in zip(panels, shown.items(), strict=True):
+        (heights,) = columns(found, column)
         bars = axes.bar(places, heights, color=colour, width=0.7)
         axes.axhline(0.0, color=INK, linewidth=0.5)
         axes.set_title(title, loc="left")
         for bar, each in zip(bars, found, strict=True):
             if each.needle:
-                bar.set_edgecolor(_NEEDLE)
-                bar.set_linewidth(2.0)
+                bar.set(edgecolor=_NEEDLE, linewidth=2.0)
     panels[0].set_title(
         "needle: the label is $v^* \\cdot x$ of this token", loc="right", color=_NEEDLE
     )
