@@ -2,9 +2,10 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -35,6 +36,12 @@ class Status(NamedTuple):
         """Number of points that have not been computed."""
         return self.points - self.done
 
+    def counted(self, row: Row) -> Self:
+        """With one more computed point."""
+        unconverged = self.unconverged + (not row.converged and not row.failed)
+        done, failed = self.done + 1, self.failed + row.failed
+        return self._replace(done=done, failed=failed, unconverged=unconverged)
+
 
 def status(study: Study, store: Store) -> Status:
     """Count the computed points of a study.
@@ -46,7 +53,8 @@ def status(study: Study, store: Store) -> Status:
     Returns:
         The counts, a `Status`.
     """
-    return _counted(Status(len(study), 0, 0, 0), rows_of(study, store).values())
+    rows = rows_of(study, store).values()
+    return reduce(Status.counted, rows, Status(len(study), 0, 0, 0))
 
 
 def rows_of(study: Study, store: Store) -> dict[str, Row]:
@@ -81,7 +89,7 @@ def sweep(
         The counts after the sweep, a `Status`.
     """
     found = rows_of(study, store)
-    now = _counted(Status(len(study), 0, 0, 0), found.values())
+    now = reduce(Status.counted, found.values(), Status(len(study), 0, 0, 0))
 
     def tell() -> None:
         if progress is not None:
@@ -93,21 +101,9 @@ def sweep(
         missing = [point for point in study.points if point.address not in found]
         with Workers(scheduler, workers) as backend:
             for row in execute(missing, backend, store):
-                now = _counted(now, [row])
+                now = now.counted(row)
                 tell()
     return now
-
-
-def _counted(before: Status, rows: Iterable[Row]) -> Status:
-    rows = list(rows)
-    failed = sum(row.failed for row in rows)
-    unconverged = sum(not row.converged for row in rows) - failed
-    return Status(
-        before.points,
-        before.done + len(rows),
-        before.failed + failed,
-        before.unconverged + unconverged,
-    )
 
 
 def dataset(study: Study, store: Store) -> "xr.Dataset":

@@ -126,7 +126,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     named = {row.attention for row in rows}
     seen = [fate for fate in _FATES if any(getattr(row, fate) for row in rows)]
     handles: list[Any] = [
-        line(name)._replace(dashes="solid", width=1.3) for name in ATTENTIONS if name in named
+        line(name, dashes="solid", width=1.3) for name in ATTENTIONS if name in named
     ]
     handles += [Line2D([], [], label=_FATES[fate][-1], **_look(fate, INK)) for fate in seen]
     add_legend(figure, handles, 6)

@@ -55,7 +55,12 @@ ATTENTIONS = ("softmax", "linear")
 LENGTH = "3"
 REACHABLE = "reachable"
 
-_LIMITS: dict[str, Any] = {"softmax": "dashed", "linear": "dotted"}
+# Solid curves, all of one width: dashes distinguish limits.
+_LINES = {name: line(name, dashes="solid", width=1.5) for name in ATTENTIONS}
+_LIMITS = {
+    name: line(name, label=rf"{name}, $\alpha = \infty$", dashes=dashes, width=0.9)
+    for name, dashes in (("softmax", "dashed"), ("linear", "dotted"))
+}
 _OPTIMUM = Line("Bayes optimum", INK, "solid", 1.2)
 _REACHED = Line("message passing, in the hard phase", GREY, "solid", 1.2)
 _SQUARE: dict[str, Any] = {"markersize": 5.0, "markeredgecolor": "white", "zorder": 4}
@@ -204,9 +209,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     set_ticks(drawn[0, 0].xaxis, [0.3, 1.0, 3.0, 10.0])
     sizes = sorted({row.size for row in rows if row.size is not None})
     handles = [
-        *map(_line, ATTENTIONS),
-        *map(_limit, ATTENTIONS),
-        *(_OPTIMUM, _REACHED),
+        *(*_LINES.values(), *_LIMITS.values(), _OPTIMUM, _REACHED),
         *(marks("s", GREY, label=rf"simulation, $\sqrt{{ND}} = {n}$", **_SQUARE) for n in sizes),
     ]
     add_legend(figure, handles, 3, rows)
@@ -217,8 +220,8 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     _draw_optimum(axes, _curve(rows, BAYES), _curve(rows, REACHABLE))
     for name in ATTENTIONS:
         *curve, limit = _curve(rows, name)
-        axes.axhline(limit.risk, **_limit(name).style)
-        draw_curve(axes, _line(name), curve, log="x", dots=2.4)
+        axes.axhline(limit.risk, **_LIMITS[name].style)
+        draw_curve(axes, _LINES[name], curve, log="x", dots=2.4)
         measured = [row for row in rows if row.curve == name and row.size is not None]
         for shown in (curve, measured):  # one standard error up and down
             ends = [[(row.alpha, row.risk + side * row.error) for side in (-1, 1)] for row in shown]
@@ -255,12 +258,3 @@ def _draw_optimum(axes: Axes, best: Sequence[Row], reached: Sequence[Row]) -> No
 
 def _is_hard(best: Row, reached: Row) -> bool:
     return reached.risk - best.risk > _SURE * (best.error + reached.error)
-
-
-def _line(name: str) -> Line:
-    """The usual line, but solid and of one width: dashes distinguish limits from curves."""
-    return line(name)._replace(dashes="solid", width=1.5)
-
-
-def _limit(name: str) -> Line:
-    return Line(rf"{name}, $\alpha = \infty$", line(name).colour, _LIMITS[name], 0.9)

@@ -41,7 +41,7 @@ SHOWN = {
 TASKS = ("spiked", "max")
 RUNS, SIZE = 20, 0.1
 _UNCONVERGED = "runs not converged"
-_WIDTHS = {"softmax": 2.4, "linear": 1.2}
+_WIDTHS = {"softmax": 2.4, "linear": 1.2}  # the wider one below
 _STARTS = Line("starts, lowest to highest", GREY, "solid", 3.0)  # a bar, left of all signals
 
 _NU = {"spiked": (0.5, 1.0, 2.0, 3.0, 4.0, 5.0), "max": (0.5, 1.0, 1.5, 2.0, 2.5)}
@@ -113,7 +113,7 @@ def plot(rows: Sequence[Row]) -> Figure:
             nu, mean, low, high = columns(curve, "nu", "mean", "low", "high")
             colour = line(attention).colour
             axes.fill_between(nu, low, high, color=colour, alpha=0.25, linewidth=0.0)
-            axes.add_line(_line(attention).through(nu, mean))
+            axes.add_line(line(attention, width=_WIDTHS[attention]).through(nu, mean))
             axes.plot(nu, mean, ".", color=colour)
             moving = [row for row in curve if row.unconverged]
             axes.add_line(marks("x", colour, moving, ("nu", "mean"), label=_UNCONVERGED))
@@ -122,13 +122,9 @@ def plot(rows: Sequence[Row]) -> Figure:
         axes.set(title=where(task, None, LENGTH), ylabel=SHOWN[name])
     for axes in panels[-1]:
         axes.set_xlabel(r"signal strength $\nu$")
-    handles: list[Any] = [*map(_line, ATTENTIONS), _STARTS]
+    handles: list[Any] = [line(name, width=width) for name, width in _WIDTHS.items()]
+    handles.append(_STARTS)
     if any(row.unconverged for row in rows):
         handles.append(marks("x", INK, label=_UNCONVERGED))
     add_legend(figure, handles, 4)
     return figure
-
-
-def _line(name: str) -> Line:
-    """The line of an attention, the wider one below."""
-    return line(name)._replace(width=_WIDTHS[name])

@@ -94,10 +94,10 @@ def plot(rows: Sequence[Row]) -> Figure:
         for name in ATTENTIONS:
             curve = sorted((r for r in here if r.attention == name), key=lambda row: row.nu)
             well, swapped = ([row for row in curve if row.point == at] for at in (WELL, MIS))
-            draw_curve(axes, _line(name, "solid"), well, ("nu", "risk"))
+            draw_curve(axes, line(name, dashes="solid", width=1.5), well, ("nu", "risk"))
             for escaped, stretch in groupby(swapped, key=lambda row: row.kind == ESCAPED):
                 if not escaped:
-                    draw_curve(axes, _line(name, _DASHED), stretch, ("nu", "risk"))
+                    draw_curve(axes, line(name, dashes=_DASHED, width=1.5), stretch, ("nu", "risk"))
             for row in swapped:
                 axes.add_line(_mark(row.kind, line(name).colour, [row]))
         axes.set_xlim(0.0, 1.03 * max(row.nu for row in here))
@@ -105,16 +105,13 @@ def plot(rows: Sequence[Row]) -> Figure:
         axes.set(title=where(task, None, LENGTH), ylim=(None, 1.02))
     named = {row.attention for row in rows}
     seen = {row.kind for row in rows if row.point == MIS}
-    handles: list[Any] = [_line(name, "solid") for name in ATTENTIONS if name in named]
+    handles: list[Any] = [
+        line(name, dashes="solid", width=1.5) for name in ATTENTIONS if name in named
+    ]
     handles += [Line(WELL, INK, "solid", 1.5), Line(MIS, INK, _DASHED, 1.5)]
     handles += [_mark(kind, INK) for kind in _MARKS if kind in seen]
     add_legend(figure, handles, 4)
     return figure
-
-
-def _line(name: str, dashes: Any) -> Line:
-    """The line of an attention; dashes say here which of the two points it is."""
-    return line(name)._replace(dashes=dashes, width=1.5)
 
 
 def _mark(kind: str, colour: str, rows: Sequence[Row] = ()) -> Line2D:

@@ -11,7 +11,7 @@ from ...attention.catalogue import DEFAULT_BIAS, FREE_BIAS
 from ..question import Record
 from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
 from .rows import JUMP, Ask, Row, beside, make_row
-from .style import Line, add_legend, draw_curve, has_converged, line, panels, set_ticks, where
+from .style import add_legend, draw_curve, has_converged, line, panels, set_ticks, where
 
 CAPTION = """\
 Test risk after training on N = αD sequences, in the limit of infinite D, with the best ridge penalties, for the \
@@ -100,7 +100,7 @@ def plot(rows: Sequence[Row]) -> Figure:
     for axes, here, length in drawn:
         for name in ATTENTIONS[::-1]:
             curve = [row for row in here if row.attention == name]
-            draw_curve(axes, _line(name), curve, log="x", dots=3.0)
+            draw_curve(axes, line(name, width=1.3), curve, log="x", dots=3.0)
         best = [row for row in here if row.attention == BAYES]
         draw_curve(axes, line(BAYES), best, log="x", jumps=(JUMP,))
         axes.set_title(where(TASK, NU, length))
@@ -111,9 +111,6 @@ def plot(rows: Sequence[Row]) -> Figure:
     learned.sort(key=lambda row: (int(row.length), row.alpha))
     ends = {row.attention: (not has_converged(row), row.risk) for row in learned}
     names = sorted(ends, key=lambda name: ends[name])
-    add_legend(figure, [line(BAYES), *map(_line, names)], 5, rows)
+    lines = [line(name, width=1.3) for name in names]
+    add_legend(figure, [line(BAYES), *lines], 5, rows)
     return figure
-
-
-def _line(name: str) -> Line:
-    return line(name)._replace(width=1.3)

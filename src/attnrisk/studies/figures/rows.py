@@ -18,9 +18,6 @@ def beside(jump: float) -> tuple[float, float]:
     return jump * (1 - _NEAR), jump * (1 + _NEAR)
 
 
-_PLACE = ("task", "nu", "length", "attention")
-
-
 class Row(SimpleNamespace):
     """One line of the data of a figure; its attributes are the columns."""
 
@@ -84,8 +81,9 @@ def records(asked: Sequence[AbstractQuestion], ask: Ask) -> list[Row]:
 
 def joined(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:
     """The same, with task, signal, length and attention before each record."""
+    place = "task", "nu", "length", "attention"
     return [
-        Row(**{name: question.inputs[name] for name in _PLACE}, **each)
+        Row(**{name: question.inputs[name] for name in place}, **each)
         for question, found in zip(asked, ask(asked), strict=True)
         for each in found
     ]

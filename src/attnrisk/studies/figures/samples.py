@@ -95,8 +95,8 @@ def plot(rows: Sequence[Row]) -> Figure:
     """One panel."""
     figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     axes = figure.subplots()
-    styles = {name: line(name)._replace(width=1.4) for name in (*ATTENTIONS, BAYES)}
-    styles[REACHABLE] = styles[BAYES]._replace(label="message passing", dashes="dotted")
+    styles = {name: line(name, width=1.4) for name in (*ATTENTIONS, BAYES)}
+    styles[REACHABLE] = line(BAYES, width=1.4, label="message passing", dashes="dotted")
     there = {row.attention for row in rows}
     styles = {name: style for name, style in styles.items() if name in there}
     for name, style in styles.items():

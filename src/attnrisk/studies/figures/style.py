@@ -81,12 +81,13 @@ class Line(NamedTuple):
 BAYES_LINE = Line("Bayes", INK, "solid", 0.9)
 
 
-def line(name: str) -> Line:
+def line(name: str, **changes: Any) -> Line:
     """The line of Bayes, or of the attention called `name`; softmax is wide, since the Bayes risk lies on it."""
     if name == BAYES:
-        return BAYES_LINE
+        return BAYES_LINE._replace(**changes)
     dashes = DASHES[CATALOGUE[name].attention.family]
-    return Line(name, COLOURS[name], dashes, 3.2 if name == "softmax" else 1.5)
+    width = 3.2 if name == "softmax" else 1.5
+    return Line(name, COLOURS[name], dashes, width)._replace(**changes)
 
 
 def context() -> AbstractContextManager[None]:
