@@ -5,9 +5,8 @@ from math import log
 
 from matplotlib.figure import Figure
 
-from ..head_questions import AbstractFeatureQuestion
 from . import heads
-from .heads import LINES, Place
+from .heads import LINES
 from .rows import Ask, Row
 from .style import GREY, add_legend, columns, draw_curve, panels
 
@@ -22,24 +21,21 @@ the computed points, where the risk of the heads found by a search is exact.
 """
 
 
-def _places(factors: Sequence[int], lengths: Sequence[int]) -> list[Place]:
-    return [("flipped", round(c * log(size), 6), str(size)) for c in factors for size in lengths]
+def _places(factors: Sequence[int], lengths: Sequence[int]) -> list[heads.Place]:
+    """Starts on the two atoms are enough: heads that are copies are worse."""
+    return [("flipped", round(c * log(n), 6), str(n), 0) for c in factors for n in lengths]
 
 
 FULL = _places((2, 4), (10, 10**2, 10**3, 10**4, 10**5, 10**6))
 QUICK = _places((4,), (10, 10**3))
-_STARTS = 0  # those on the two atoms are enough: heads that are copies are worse
+questions = heads.questions
 
 
-def questions(places: Sequence[Place]) -> list[AbstractFeatureQuestion]:
-    return heads.questions(places, _STARTS)
-
-
-def compute(places: Sequence[Place], ask: Ask) -> list[Row]:
+def compute(places: Sequence[heads.Place], ask: Ask) -> list[Row]:
     """The rows of the figure, with the factor `c` of the signal."""
     return [
         Row(signal=round(row.nu / log(float(row.length))), tokens=float(row.length), **vars(row))
-        for row in heads.compute(places, ask, _STARTS)
+        for row in heads.compute(places, ask)
     ]
 
 

@@ -39,21 +39,20 @@ _NU = {
     "10": (2.0, 3.0, 4.0, 5.0, 6.0, 7.5, 9.0, 11.0, 13.0, 16.0),
     "1000": (9.0, 11.0, 12.0, 13.0, 14.5, 16.0, 18.0, 20.0, 23.0, 26.0),
 }
-Place = tuple[str, float, str]  # law, signal, length
-FULL: list[Place] = [(law, nu, length) for law in LAWS for length in _NU for nu in _NU[length]]
-QUICK: list[Place] = [(law, 9.0, "10") for law in LAWS]
+Place = tuple[str, float, str, int]  # law, signal, length, random starts beside those on the atoms
+FULL: list[Place] = [(law, nu, length, 2) for law in LAWS for length in _NU for nu in _NU[length]]
+QUICK: list[Place] = [(law, 9.0, "10", 2) for law in LAWS]
 _SEARCHED = {
     "one head": ("softmax", 1),
     "softmax": ("softmax", 2),
     SOFTMAX_PLUS_ONE: (SOFTMAX_PLUS_ONE, 2),
 }
 _COLUMNS = "law nu length curve risk error bayes_risk excess result"
-_STARTS = 2  # random ones beside those on the atoms
 
 
-def questions(places: Sequence[Place], starts: int = _STARTS) -> list[AbstractFeatureQuestion]:
+def questions(places: Sequence[Place]) -> list[AbstractFeatureQuestion]:
     """The question of each curve at each place."""
-    return [each for place in places for each in _curves(*place, starts).values()]
+    return [each for place in places for each in _curves(*place).values()]
 
 
 def _curves(law: str, nu: float, length: str, starts: int) -> dict[str, AbstractFeatureQuestion]:
@@ -66,11 +65,11 @@ def _curves(law: str, nu: float, length: str, starts: int) -> dict[str, Abstract
     return asked | {_BAYES: FeatureBayes(features, length)}
 
 
-def compute(places: Sequence[Place], ask: Ask, starts: int = _STARTS) -> list[Row]:
+def compute(places: Sequence[Place], ask: Ask) -> list[Row]:
     """A row for each curve at each place."""
-    found = iter(ask(questions(places, starts)))
+    found = iter(ask(questions(places)))
     rows = []
-    for law, nu, length in places:
+    for law, nu, length, _ in places:
         answers = {name: next(found) for name in LINES}
         bayes = answers[_BAYES]["risk"]
         where = {"law": law, "nu": nu, "length": length, "bayes_risk": bayes}
