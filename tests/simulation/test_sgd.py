@@ -152,7 +152,7 @@ def test_sequences_held_out_are_not_learned_from():
     assert [len(each) for each in held] == [12]
     path = ar.fit_sgd(data, ar.Softmax(), 0.1, 28, epochs=1, held_out=0.3)
     vectors = jnp.asarray(path.vectors), jnp.zeros(0)
-    losses = [_loss(data.traceable(), ar.Softmax(), vectors, each) for each in (held, kept)]
+    losses = [_loss(data.traceable(), ar.Softmax(), vectors, each, [1.0]) for each in (held, kept)]
     assert path.validation[-1] == pytest.approx(float(losses[0]), rel=1e-12)
     assert path.validation[-1] != pytest.approx(float(losses[1]), rel=1e-3)
 

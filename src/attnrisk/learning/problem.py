@@ -37,10 +37,11 @@ from .samples import draw
 from .scope import (
     check_seed,
     is_multiple,
+    join_bias,
     learnable,
     learner,
-    learns_bias,
     level_bias,
+    split_bias,
 )
 from .stability import stability
 from .unknowns import Order, Unknowns, pack
@@ -77,10 +78,8 @@ class Problem(Averages):
         cls, task: AbstractTask, attention: AbstractAttention, points: Any
     ) -> "Problem":
         """The problem with a learned bias among the unknowns."""
-        if not learns_bias(attention):
-            return cls(task, attention, points)
-        first = np.atleast_1d(np.array(attention.bias, float))
-        return cls(task, attention.with_bias(np.zeros_like(attention.bias)), points, first)
+        bare, first = split_bias(attention)
+        return cls(task, bare, points, first)
 
     def on_part(self, randomisations: int) -> "Problem":
         """The problem restricted to the first few randomisations."""
@@ -300,10 +299,7 @@ class Problem(Averages):
 
     def with_bias(self, x: np.ndarray) -> AbstractAttention:
         """The attention with the bias among the unknowns, if one is."""
-        if not self.first_bias.size:
-            return self.attention
-        bias = self.layout.unpack(x).bias
-        return self.attention.with_bias(bias.reshape(np.shape(self.attention.bias)))
+        return join_bias(self.attention, self.layout.unpack(x).bias)
 
     def _with_jumps(self, found: FixedPointSolution) -> tuple[np.ndarray, float]:
         """The derivative of the map with samples that jump between minima, and their share of it.

@@ -144,6 +144,19 @@ def learns_bias(attention: AbstractAttention) -> bool:
     return attention.free_bias and attention.keys == 1 and not attention.ignores_shifts
 
 
+def split_bias(attention: AbstractAttention) -> tuple[AbstractAttention, Float[np.ndarray, " B"]]:
+    """The attention without a bias that is learned, and the first value of this (of size 0 if there is none)."""
+    if not learns_bias(attention):
+        return attention, np.zeros(0)
+    first = np.array(attention.bias, float)
+    return attention.with_bias(np.zeros_like(first)), np.atleast_1d(first)
+
+
+def join_bias(bare: AbstractAttention, bias: Float[np.ndarray, " B"]) -> AbstractAttention:
+    """The attention with a bias that was learned, if there is one."""
+    return bare.with_bias(np.reshape(bias, np.shape(bare.bias))) if bias.size else bare
+
+
 def scaleless_bias(attention: AbstractAttention) -> float | None:
     """The bias with which the scale of the scores has no effect: 0 for ReLU, −8 for `(1 + χ/8)⁸`, that at which a step
     jumps; usually `None`.

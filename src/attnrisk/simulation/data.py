@@ -54,14 +54,7 @@ class Block(eqx.Module):
 
     def fields(self, vectors: Float[Array, "c D"]) -> Float[Array, "s L c"]:
         """`X w/√D` of several vectors, summed in the precision of the tokens."""
-        rows = self.tokens.reshape(-1, self.tokens.shape[-1])
-        vectors = (vectors / jnp.sqrt(rows.shape[-1])).astype(rows.dtype)
-        if len(vectors) > _few():
-            found = jnp.matmul(rows, vectors.T, precision="highest")
-        else:
-            each = [jnp.matmul(rows, vector, precision="highest") for vector in vectors]
-            found = jnp.stack(each, -1)
-        return found.astype(float).reshape(*self.tokens.shape[:-1], -1)
+        return _fields(self, vectors)
 
     def transposed(self, fields: Float[Array, "s L c"]) -> Float[Array, "c D"]:
         """`Xᵀ f/√D` of several fields, summed in the precision of the tokens, and slices of them in double."""
@@ -77,6 +70,24 @@ class Block(eqx.Module):
             return jnp.matmul(fields.T, rows, precision="highest").astype(float)
         each = [jnp.matmul(column, rows, precision="highest") for column in fields.T]
         return jnp.stack(each).astype(float)
+
+
+@jax.custom_vjp
+def _fields(block: Block, vectors: Float[Array, "c D"]) -> Float[Array, "s L c"]:
+    rows = block.tokens.reshape(-1, block.tokens.shape[-1])
+    vectors = (vectors / jnp.sqrt(rows.shape[-1])).astype(rows.dtype)
+    if len(vectors) > _few():
+        found = jnp.matmul(rows, vectors.T, precision="highest")
+    else:
+        each = [jnp.matmul(rows, vector, precision="highest") for vector in vectors]
+        found = jnp.stack(each, -1)
+    return found.astype(float).reshape(*block.tokens.shape[:-1], -1)
+
+
+_fields.defvjp(
+    lambda block, vectors: (_fields(block, vectors), block),
+    lambda block, slopes: (None, block.transposed(slopes)),
+)
 
 
 def _few() -> int:

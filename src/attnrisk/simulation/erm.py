@@ -22,7 +22,7 @@ from .._check import numbers, of_type, prng_key, real, refuse, whole
 from .._results import ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..learning import Ridge
-from ..learning.scope import check_noise, learner, learns_bias
+from ..learning.scope import check_noise, join_bias, learner, split_bias
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..population.risk import population_risk
@@ -153,8 +153,7 @@ def fit_erm(
     ]
     memory = 2 * MEMORY * sum(point.nbytes for point in points)
     check_memory(memory, f"L-BFGS from {len(points)} starts, dim = {data.dim}")
-    first = first_bias(attention)
-    bare = without_bias(attention)
+    bare, first = split_bias(attention)
     arrays = data.traceable(), as_arrays(bare), as_arrays(ridge)
     scale, root = float(jnp.sqrt(_label_power(arrays[0]))), np.sqrt(data.dim)
     shape, size = (-1, *points[0].shape), points[0].size
@@ -174,13 +173,10 @@ def fit_erm(
         vectors, bias = flat[:size].reshape(shape)[0], flat[size:] / root
         penalty = 0.5 * float(np.sum(np.asarray(_stiffness(ridge, vectors)) * vectors**2))
         penalty += 0.5 * float(ridge.b) * data.dim * float(bias @ bias)
-        learned = attention
-        if bias.size:
-            learned = bare.with_bias(bias.reshape(np.shape(attention.bias)))
         fit = ERMFit(
             vectors=vectors,
             task=data.task,
-            attention=learned,
+            attention=join_bias(bare, bias),
             ridge=ridge,
             overlaps=data.overlaps(vectors),
             train_error=2.0 * (value - penalty) / data.n,
@@ -201,20 +197,6 @@ def fit_erm(
 
     best, *others = sorted(fits, key=rank)
     return replace(best, rivals=tuple(others))
-
-
-def first_bias(attention: AbstractAttention) -> Float[np.ndarray, " B"]:
-    """Initial values of the learned biases; empty if there are none."""
-    if not learns_bias(attention):
-        return np.zeros(0)
-    return np.atleast_1d(np.array(attention.bias, float))
-
-
-def without_bias(attention: AbstractAttention) -> AbstractAttention:
-    """The attention for scores to which a learned bias has been added."""
-    if not learns_bias(attention):
-        return attention
-    return attention.with_bias(np.zeros_like(np.asarray(attention.bias, float)))
 
 
 def default_starts(
@@ -257,17 +239,23 @@ def check_padding(data: AbstractDataset, attention: AbstractAttention) -> None:
 
 
 def sequence_losses(
-    attention: AbstractAttention, block: Block, fields: Float[Array, "s L starts P"]
-) -> Float[Array, "s starts"]:
-    """`½(y − σ(χ)·z)²` of every sequence and start."""
+    attention: AbstractAttention,
+    block: Block,
+    points: Float[Array, "S P D"],
+    biases: Float[Array, "S B"],
+) -> Float[Array, "s S"]:
+    """`½(y − σ(χ + b)·z)²` of every sequence at every point; one bias for each key, or none at all."""
+    shifts = jnp.pad(biases, ((0, 0), (0, points.shape[1] - biases.shape[1])))
+    fields = block.fields(points.reshape(-1, points.shape[-1]))
+    fields = fields.reshape(*fields.shape[:2], *points.shape[:2]) + shifts
 
     def one(fields: Float[Array, "L P"], label: Array, mask: Array) -> Array:
         *keys, value = fields.T
         weights = attention.attend(jnp.stack(keys), mask if attention.takes_mask else None)
         return 0.5 * (label - weights @ value) ** 2
 
-    over_starts = jax.vmap(one, in_axes=(1, None, None))
-    return jax.vmap(over_starts)(fields, block.labels, block.mask)
+    over_points = jax.vmap(one, in_axes=(1, None, None))
+    return jax.vmap(over_points)(fields, block.labels, block.mask)
 
 
 @eqx.filter_jit
@@ -280,30 +268,25 @@ def objective(
 ) -> tuple[Float[Array, " S"], tuple[Float[Array, "S P D"], Float[Array, "S B"]]]:
     """The objective and its gradient at several points, in one pass over the data.
 
-    `biases`, one for each key or none at all, are added to the scores before the bias of the attention.
+    `biases` are added to the scores before the bias of the attention.
     """
-    biases = jnp.zeros((len(points), 0)) if biases is None else biases
-    vectors, count = points.reshape(-1, data.dim), biases.shape[1]
-    shifts = jnp.pad(biases, ((0, 0), (0, points.shape[1] - count)))
+    at = points, jnp.zeros((len(points), 0)) if biases is None else biases
 
-    def step(carry: Any, block: Block, _: None) -> tuple[Any, None]:
-        value, gradient, by_bias = carry
-        fields = block.fields(vectors)
-
-        def total(fields: Array) -> tuple[Array, Array]:
-            by_start = fields.reshape(*fields.shape[:2], *points.shape[:2]) + shifts
-            losses = sequence_losses(attention, block, by_start)
+    def step(sums: Any, block: Block, _: None) -> tuple[Any, None]:
+        def total(at: tuple[Array, Array]) -> tuple[Array, Array]:
+            losses = sequence_losses(attention, block, *at)
             return jnp.sum(losses), jnp.sum(losses, 0)
 
-        slope, losses = jax.grad(total, has_aux=True)(fields)
-        pulled = jnp.sum(slope, (0, 1)).reshape(points.shape[:2])[:, :count]
-        return (value + losses, gradient + block.transposed(slope), by_bias + pulled), None
+        slopes, losses = jax.grad(total, has_aux=True)(at)
+        return jax.tree.map(jnp.add, sums, (losses, slopes)), None
 
-    zero = jnp.zeros(len(points)), jnp.zeros(vectors.shape), jnp.zeros(biases.shape)
-    (value, gradient, by_bias), _ = data.scan(step, zero)
-    stiffness, stiff = _stiffness(ridge, points[0]), ridge.b * data.dim
-    value += 0.5 * jnp.sum(stiffness * points**2, (1, 2)) + 0.5 * stiff * jnp.sum(biases**2, 1)
-    return value, (gradient.reshape(points.shape) + stiffness * points, by_bias + stiff * biases)
+    (value, slopes), _ = data.scan(step, (jnp.zeros(len(points)), jax.tree.map(jnp.zeros_like, at)))
+    stiffness = _stiffness(ridge, points[0]), ridge.b * data.dim
+    for stiff, each in zip(stiffness, at, strict=True):
+        value += 0.5 * jnp.sum(stiff * each**2, tuple(range(1, each.ndim)))
+    return value, tuple(
+        slope + stiff * each for slope, stiff, each in zip(slopes, stiffness, at, strict=True)
+    )
 
 
 @eqx.filter_jit
@@ -373,7 +356,7 @@ def _loss_sums(
     """Sums of the squared errors and of their squares."""
 
     def step(carry: tuple[Array, Array], block: Block, _: None) -> tuple[Any, None]:
-        squared = 2.0 * sequence_losses(attention, block, block.fields(vectors)[..., None, :])
+        squared = 2.0 * sequence_losses(attention, block, vectors[None], jnp.zeros((1, 0)))
         return (carry[0] + jnp.sum(squared), carry[1] + jnp.sum(squared**2)), None
 
     return data.scan(step, (jnp.zeros(()), jnp.zeros(())))[0]

@@ -4,7 +4,8 @@ A step of size `dt` moves each vector `w` by `−dt D ∂_w E`, where `E` is the
 As `dt → 0` and `D dt/batch → 0` it follows the flow at `time = steps · dt`. A bias that is free moves by `−dt ∂_b E`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -16,19 +17,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from .._check import LARGEST, prng_key, real, refuse, whole
 from .._results import Result
 from ..attention import AbstractAttention
+from ..learning.scope import join_bias, split_bias
 from ..numerics.arrays import as_arrays
 from ..population.overlaps import Overlaps
 from ..population.plan import check_problem
 from .data import AbstractDataset, check_data
-from .erm import (
-    AbstractFit,
-    check_padding,
-    check_start,
-    default_starts,
-    first_bias,
-    sequence_losses,
-    without_bias,
-)
+from .erm import AbstractFit, check_padding, check_start, default_starts, sequence_losses
 
 Watch = Callable[[int, int], None]
 _State = tuple[
@@ -113,16 +107,17 @@ def fit_sgd(
     if start is None:
         start = default_starts(data, attention, key)["random"]
     point = check_start("start", data, attention, start)
-    bias, bare = jnp.asarray(first_bias(attention)), without_bias(attention)
-    arrays = data.traceable(), as_arrays(bare), rates
+    bare, first = split_bias(attention)
+    bias, arrays = jnp.asarray(first), (data.traceable(), as_arrays(bare), rates)
     held_out = float(real("held_out", held_out, minimum=0.0, below=1.0))
     patience = whole("patience", patience, 1, 2**31)
     kept, held = _split(data, held_out, key)
+    shares = [len(each) / max(sum(map(len, held)), 1) for each in held]
     per_epoch = max(1, sum(len(each) for each in kept) // batch)
     total = epochs * per_epoch
     state = (point, bias), (jnp.zeros_like(point), jnp.zeros_like(bias))
     path = [(0, data.overlaps(point), np.asarray(bias))]
-    losses = [float(_loss(*arrays[:2], state[0], held))] if held_out else []
+    losses = [float(_loss(*arrays[:2], state[0], held, shares))] if held_out else []
     result, best, ended = Result.FINISHED, 0, state[0]
     try:
         for rows in _batches(kept, per_epoch, epochs, key, _record_steps(total, records)):
@@ -134,7 +129,7 @@ def fit_sgd(
             point, bias = state[0]
             path.append((path[-1][0] + len(rows[0]), data.overlaps(point), np.asarray(bias)))
             if held_out:
-                losses.append(float(_loss(*arrays[:2], state[0], held)))
+                losses.append(float(_loss(*arrays[:2], state[0], held, shares)))
             if not held_out or losses[-1] < losses[best]:
                 best, ended = len(path) - 1, state[0]
             if watch is not None:
@@ -150,7 +145,7 @@ def fit_sgd(
         times=step * np.array(steps),
         overlaps=stacked,
         biases=np.array(biases),
-        attention=bare.with_bias(biases[best].reshape(np.shape(bare.bias))) if bias.size else bare,
+        attention=join_bias(bare, biases[best]),
         vectors=np.asarray(ended[0]),
         steps=steps[-1],
         result=result,
@@ -198,26 +193,21 @@ def _batches(
                 waiting = [[] for _ in rows]
 
 
-def _rows_of(data: AbstractDataset, group: Any, rows: Any) -> Any:
-    """Some sequences of a group, as a block."""
-    return data.open(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[rows], group))
-
-
 @eqx.filter_jit
 def _loss(
     data: AbstractDataset,
     attention: AbstractAttention,
     at: tuple[Array, Array],
-    rows: list[Int[Any, " n"]],
+    rows: Sequence[Int[Any, " n"]],
+    shares: Sequence[Any],
 ) -> Float[Array, ""]:
-    """The mean of `(y − σ(χ)·z)²` over some rows of each group."""
-    (point, bias), total = at, jnp.zeros(())
-    shift = jnp.pad(bias, (0, len(point) - bias.size))
-    for group, own in zip(data.groups, rows, strict=True):
-        block = _rows_of(data, group, own)
-        losses = sequence_losses(attention, block, (block.fields(point) + shift)[..., None, :])
-        total += 2.0 * jnp.sum(losses)
-    return total / sum(len(own) for own in rows)
+    """The mean of `(y − σ(χ)·z)²` over some rows of each group, each with this share in the mean."""
+    total = jnp.zeros(())
+    for group, own, share in zip(data.groups, rows, shares, strict=True):
+        picked = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[own], group)  # noqa: B023
+        losses = sequence_losses(attention, data.open(picked), *(each[None] for each in at))
+        total += 2.0 * share * jnp.mean(losses)
+    return total
 
 
 @eqx.filter_jit
@@ -232,31 +222,15 @@ def _descend(
     step, momentum, weight_decay = rates
     counts = [jnp.sum(group.lengths > 0) for group in data.groups]
     shares = [count / sum(counts) for count in counts]
-
-    def gradient(at: tuple[Array, Array], chosen: tuple[Array, ...]) -> tuple[Array, Array]:
-        point, bias = at
-        total, by_bias = jnp.zeros_like(point), jnp.zeros_like(bias)
-        shift = jnp.pad(bias, (0, len(point) - bias.size))
-        for group, share, own in zip(data.groups, shares, chosen, strict=True):
-            block = _rows_of(data, group, own)
-
-            def loss(fields: Array) -> Array:
-                shifted = (fields + shift)[..., None, :]
-                losses = sequence_losses(attention, block, shifted)  # noqa: B023
-                return 2.0 * share * jnp.mean(losses)  # noqa: B023
-
-            slope = jax.grad(loss)(block.fields(point))
-            total += block.transposed(slope)
-            by_bias += jnp.sum(slope, (0, 1))[: bias.size]
-        return data.dim * total, by_bias
+    slope = jax.grad(partial(_loss, data, attention))
 
     def one(state: _State, chosen: tuple[Array, ...]) -> tuple[_State, None]:
-        (point, bias), average = state
-        by_point, by_bias = gradient((point, bias), chosen)
-        slopes = by_point + weight_decay * point, by_bias
+        at, average = state
+        by_point, by_bias = slope(at, chosen, shares)
+        slopes = data.dim * by_point + weight_decay * at[0], by_bias
         average = jax.tree.map(
             lambda old, new: momentum * old + (1.0 - momentum) * new, average, slopes
         )
-        return (jax.tree.map(lambda at, by: at - step * by, (point, bias), average), average), None
+        return (jax.tree.map(lambda at, by: at - step * by, at, average), average), None
 
     return jax.lax.scan(one, state, rows)[0]
