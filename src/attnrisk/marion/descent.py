@@ -5,7 +5,7 @@ the descent in `R^d`, whatever `d` is.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -31,13 +31,13 @@ class AbstractTemperature(eqx.Module):
         """`λ` at this step."""
 
 
+_positive: Any = eqx.field(converter=partial(real, "inverse_temperature", above=0.0))
+
+
 class ConstantTemperature(AbstractTemperature):
     """`λ` at every step."""
 
-    inverse_temperature: Any
-
-    def __init__(self, inverse_temperature: Any):
-        self.inverse_temperature = real("inverse_temperature", inverse_temperature, above=0.0)
+    inverse_temperature: Any = _positive
 
     def __call__(self, step: Any) -> Any:
         return self.inverse_temperature
@@ -46,12 +46,8 @@ class ConstantTemperature(AbstractTemperature):
 class DecayingTemperature(AbstractTemperature):
     """`λ/(1 + rate·step)`."""
 
-    inverse_temperature: Any
-    rate: Any
-
-    def __init__(self, inverse_temperature: Any, rate: Any = 1e-4):
-        self.inverse_temperature = real("inverse_temperature", inverse_temperature, above=0.0)
-        self.rate = real("rate", rate, minimum=0.0)
+    inverse_temperature: Any = _positive
+    rate: Any = eqx.field(converter=partial(real, "rate", minimum=0.0), default=1e-4)
 
     def __call__(self, step: Any) -> Any:
         return self.inverse_temperature / (1.0 + self.rate * step)
@@ -152,7 +148,7 @@ def stochastic_projected_descent(
     numbers = real("step_size", step_size, above=0.0), whole("dim", dim, SPAN + 2, 10**12)
     task, schedule, (size, dimension) = as_arrays((task, schedule, numbers))
     start = in_four_coordinates(start.k, start.v)
-    return _stochastic_descent(task, schedule, size, dimension, start, recorded, key, shape)
+    return _descend(task, schedule, size, start, recorded, (dimension, key), shape)
 
 
 @eqx.filter_jit
@@ -162,46 +158,24 @@ def _descend(
     step_size: Array,
     start: UnitPair,
     recorded: Int[Array, " records"],
+    drawn: tuple[Array, PRNGKeyArray] | None = None,
+    shape: tuple[int, int] = (0, 0),
 ) -> DescentPath:
+    """The path on the population risk or, given dimension and key, on batches of this shape."""
+
     def total_risk(pair: UnitPair, inverse_temperature: Any) -> Array:
         return jnp.sum(erf_risk(task, pair.cosines.stretched(inverse_temperature)))
 
     def move(step: Array, pair: UnitPair) -> UnitPair:
-        gradient = jax.grad(total_risk)(pair, schedule(step))
-        return jax.tree.map(lambda x, g: step_on_sphere(x, g, step_size), pair, gradient)
-
-    return _path(task, schedule, move, start, recorded)
-
-
-@eqx.filter_jit
-def _stochastic_descent(
-    task: AbstractPlanted,
-    schedule: AbstractTemperature,
-    step_size: Array,
-    dim: Array,
-    start: UnitPair,
-    recorded: Int[Array, " records"],
-    key: PRNGKeyArray,
-    shape: tuple[int, int],
-) -> DescentPath:
-    def move(step: Array, pair: UnitPair) -> UnitPair:
+        if drawn is None:
+            gradient = jax.grad(total_risk)(pair, schedule(step))
+            return jax.tree.map(lambda x, g: step_on_sphere(x, g, step_size), pair, gradient)
+        dim, key = drawn
         here = jax.random.fold_in(key, step)
         gradient = _batch_gradient(task, pair, schedule(step), dim, shape, here)
         padded = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 2))), pair)
         moved = jax.tree.map(lambda x, g: step_on_sphere(x, g, step_size), padded, gradient)
         return in_four_coordinates(moved.k, moved.v)
-
-    return _path(task, schedule, move, start, recorded)
-
-
-def _path(
-    task: AbstractPlanted,
-    schedule: AbstractTemperature,
-    move: Callable[[Array, UnitPair], UnitPair],
-    start: UnitPair,
-    recorded: Int[Array, " records"],
-) -> DescentPath:
-    """The start and the states at the recorded steps."""
 
     def between(pair: UnitPair, ends: tuple[Array, Array]) -> tuple[UnitPair, UnitPair]:
         pair = jax.lax.fori_loop(*ends, move, pair)
