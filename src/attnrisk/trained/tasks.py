@@ -3,6 +3,7 @@
 Every task draws batches of one form. Arrays are int32 and float32, whatever the default precision of jax is.
 """
 
+import inspect
 import math
 from abc import abstractmethod
 from functools import cached_property
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy.special import ndtr
 
 from .._check import real, refuse, whole
 
@@ -200,7 +202,7 @@ class Needle(AbstractDrawn):
     def best_accuracy(self, count: int = 20_000) -> float:
         """Accuracy of the Bayes predictor, which knows the distribution of the marks, measured on `count` sequences."""
         edges = np.asarray(self.edges, float)
-        cuts = [np.r_[0.0, _normal_cdf(edges - mean), 1.0] for mean in (self.shift, 0.0)]
+        cuts = [np.r_[0.0, ndtr(edges - mean), 1.0] for mean in (self.shift, 0.0)]
         needle, noise = (jnp.asarray(np.diff(cut), jnp.float32) for cut in cuts)
         ratio = needle / jnp.maximum(noise, 1e-30)  # a bin that noise never reaches
 
@@ -211,10 +213,6 @@ class Needle(AbstractDrawn):
 
         keys = jax.random.split(jax.random.key(_DATA_SEEDS["test"]), count)
         return float(jnp.mean(jax.jit(jax.vmap(is_right))(keys)))
-
-
-def _normal_cdf(x: np.ndarray) -> np.ndarray:
-    return np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in x])
 
 
 class Text(AbstractTokenTask):
@@ -324,10 +322,8 @@ def get_task(
     sizes = {"length": length, "pairs": pairs, "vocabulary": vocabulary, "text": text}
     given = {size: value for size, value in sizes.items() if value is not None}
     kinds: dict[str, Any] = {"recall": Recall, "needle": Needle, "text": Text, "zoology": zoology}
-    known = {"recall": ("length", "pairs", "vocabulary"), "needle": ("length", "vocabulary")}
-    known |= {"text": ("length", "text"), "zoology": ("length",)}
     for size, value in given.items():
-        if size not in known[name]:
+        if size not in inspect.signature(kinds[name]).parameters:
             shown = f"{len(value)} characters" if isinstance(value, str) else value
             raise refuse(size, shown, f"left out where the task is {name}")
     if name == "text":

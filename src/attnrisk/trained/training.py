@@ -4,11 +4,9 @@ import hashlib
 import inspect
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,6 +18,7 @@ import optax
 from jaxtyping import Array
 
 from .._check import of_type, one_of, real, refuse, whole
+from .._files import replacement
 from .._results import Result
 from .model import Decoder, check_mixer
 from .tasks import SPLITS, AbstractTokenTask, Batch
@@ -158,7 +157,7 @@ def train(
     while done < setting.steps:
         count = min(_STRIDE, setting.steps - done)
         steps = jnp.int32(done), jnp.int32(count)
-        state, new = _advance_all(setting, skeleton, state, rates, for_data, *steps)
+        state, new = _advance(setting, skeleton, state, rates, for_data, *steps)
         losses[:, done : done + count] = np.asarray(new)[:, :count]
         done += count
         if file is not None:
@@ -169,7 +168,9 @@ def train(
         except KeyboardInterrupt:
             result = Result.INTERRUPTED
             break
-    validation, test = _measure(setting, state.parameters, skeleton)
+    drawn = (eqx.filter_jit(setting.task.held_out)(split, HELD_OUT) for split in SPLITS[1:])
+    given = setting.batch, state.parameters, skeleton
+    validation, test = (np.asarray(_measure(held, *given)) for held in drawn)
     seconds = (time.perf_counter() - begun) / len(copies)
     trained = []
     for at, each in enumerate(copies):
@@ -201,14 +202,7 @@ def _start(setting: Setting, keys: Array) -> Decoder:
 
 
 @eqx.filter_jit
-def _advance_all(
-    setting: Setting, skeleton: Decoder, state: _State, rates: Array, keys: Array, *steps: Array
-) -> tuple[_State, Array]:
-    """`_advance` of all copies."""
-    advance = partial(_advance, setting, skeleton)
-    return jax.vmap(advance, in_axes=(0, 0, 0, None, None))(state, rates, keys, *steps)
-
-
+@eqx.filter_vmap(in_axes=(None, None, 0, 0, 0, None, None))
 def _advance(
     setting: Setting,
     skeleton: Decoder,
@@ -218,7 +212,7 @@ def _advance(
     first: Array,
     count: Array,
 ) -> tuple[_State, Array]:
-    """`count` steps of one copy from the step `first` on, and their losses."""
+    """`count` steps of all copies from the step `first` on, and their losses."""
 
     def step(at: Array, carry: tuple[_State, Array]) -> tuple[_State, Array]:
         (parameters, moments), losses = carry
@@ -256,14 +250,19 @@ def losses_of(model: Decoder, batch: Batch) -> tuple[Array, Array]:
     return jnp.sum(batch.weights * nats) / total, jnp.sum(batch.weights * right) / total
 
 
-def _measure(setting: Setting, parameters: Any, skeleton: Decoder) -> list[np.ndarray]:
-    """Loss and accuracy of each copy on the validation and on the test data, a batch at a time."""
-    held_out = (_parts(setting.task, setting.batch, split) for split in SPLITS[1:])
-    return [np.asarray(_measure_on(parts, parameters, skeleton)) for parts in held_out]
-
-
 @eqx.filter_jit
-def _measure_on(parts: Batch, parameters: Any, skeleton: Decoder) -> Array:
+def _measure(held: Batch, batch: int, parameters: Any, skeleton: Decoder) -> Array:
+    """Loss and accuracy of each copy on held-out sequences, a batch at a time."""
+    count = held.tokens.shape[0]
+    size = min(batch, count)
+
+    def cut(rows: Array) -> Array:
+        """Batches, the last one padded with sequences of weight 0."""
+        padded = jnp.pad(rows, ((0, -count % size), (0, 0)))
+        return padded.reshape(-1, size, rows.shape[1])
+
+    parts = jax.tree.map(cut, held)
+
     def measured(parameters: Any) -> Array:
         model = eqx.combine(parameters, skeleton)
         found = jax.lax.map(lambda part: jnp.stack(losses_of(model, part)), parts)
@@ -271,20 +270,6 @@ def _measure_on(parts: Batch, parameters: Any, skeleton: Decoder) -> Array:
         return shares @ found / jnp.sum(shares)
 
     return jax.vmap(measured)(parameters)
-
-
-@eqx.filter_jit
-def _parts(task: AbstractTokenTask, batch: int, split: str) -> Batch:
-    """Held-out sequences in batches, the last one padded with sequences of weight 0."""
-    held = task.held_out(split, HELD_OUT)
-    count = held.tokens.shape[0]
-    size = min(batch, count)
-
-    def cut(rows: Array) -> Array:
-        padded = jnp.pad(rows, ((0, -count % size), (0, 0)))
-        return padded.reshape(-1, size, rows.shape[1])
-
-    return jax.tree.map(cut, held)
 
 
 def _address(setting: Setting, copies: Sequence[Copy]) -> str:
@@ -307,16 +292,10 @@ def _source(attention: Any) -> str:
 
 
 def _save(file: Path, address: str, done: int, losses: np.ndarray, state: _State) -> None:
-    """A line of JSON, then the arrays; the file is replaced when the new one is whole."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as opened:
-            opened.write((json.dumps({"address": address, "done": done}) + "\n").encode())
-            eqx.tree_serialise_leaves(opened, (losses, state))
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    """A line of JSON, then the arrays."""
+    with replacement(file, "checkpoint") as unfinished, unfinished.open("wb") as opened:
+        opened.write((json.dumps({"address": address, "done": done}) + "\n").encode())
+        eqx.tree_serialise_leaves(opened, (losses, state))
 
 
 def _load(
