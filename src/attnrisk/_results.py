@@ -138,6 +138,17 @@ class Result(StrEnum):
         return self.startswith("infimum")
 
 
+class AbstractResult(eqx.Module):
+    """An answer with the reason why its computation stopped."""
+
+    result: Result = eqx.field(static=True, kw_only=True)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the computation succeeded; `result` says why not."""
+        return self.result.converged
+
+
 def record(answer: Any) -> dict[str, Any]:
     """Convert a result into a flat dictionary, for JSON, databases, tables and CSV.
 

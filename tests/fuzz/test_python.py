@@ -60,11 +60,12 @@ def suited():
     vectors = np.ones((2, 4))
     fit = ar.ERMFit(
         *(vectors, tasks[0], attentions[0], ar.Ridge(1.0, 1.0), overlaps[0], 1.0, 1.0, 1.0, 1, 1),
-        *(2.0, "random", ar.Result.CONVERGED),
+        *(2.0, "random"),
+        result=ar.Result.CONVERGED,
     )
     estimate, law = ar.Estimate(1.0, 0.1), ar.uniform(1, 3)
     minimum = ar.Minimum(estimate, overlaps[0], attentions[0])
-    point = ar.FixedPoint(*[estimate] * 6, 0.0, 1, ar.Result.CONVERGED)
+    point = ar.FixedPoint(*[estimate] * 6, 0.0, 1, result=ar.Result.CONVERGED)
     return {
         "task": tasks,
         "tasks": [tasks[:2], []],

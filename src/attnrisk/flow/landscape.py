@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from .._check import of_type
-from .._results import ErrorKind, Estimate, Result
+from .._results import AbstractResult, ErrorKind, Estimate, Result
 from ..attention import AbstractAttention
 from ..population.minimum import Minimum, population_minimum
 from ..population.overlaps import Overlaps, check_overlaps, swapped
@@ -47,7 +47,7 @@ _NODES, _WEIGHTS = np.array([-2.0, -1.0, 1.0, 2.0]), np.array([1.0, -8.0, 8.0, -
 _EXACT_STEP, _RANDOM_STEP = 0.01, 0.05
 
 
-class Stationary(eqx.Module):
+class Stationary(AbstractResult):
     """A stationary point of the population risk, classified by its Hessian.
 
     `eigenvalues` are those of the Hessian in the student vectors (and a free bias), ascending, without common rotations
@@ -69,12 +69,6 @@ class Stationary(eqx.Module):
     eigenvalues: Float[np.ndarray, " n"]
     escape: Overlaps | None
     matched: bool = eqx.field(static=True, default=False)
-    result: Result = eqx.field(static=True, kw_only=True)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the flow converged, or its limit is known."""
-        return self.result.converged
 
     @property
     def lowest_eigenvalue(self) -> float | None:

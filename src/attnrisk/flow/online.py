@@ -16,7 +16,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from .._check import numbers, real, refuse, shown, whole
-from .._results import Estimate, Result
+from .._results import AbstractResult, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.linalg import cholesky
@@ -37,7 +37,7 @@ _BISECTIONS, _SEEDS = 8, 2
 _STEPS_TRIED = 0.05, 20.0  # between which the largest step is sought
 
 
-class OnlineSGD(eqx.Module):
+class OnlineSGD(AbstractResult):
     """Path of online SGD: overlaps and risk at each time, with standard errors over Sobol points.
 
     `M` and `Q` are estimates of the overlap matrices with a leading axis of times; `overlaps` has their values.
@@ -49,7 +49,6 @@ class OnlineSGD(eqx.Module):
     Q: Estimate
     risk: Estimate
     end_time: float
-    result: Result = eqx.field(static=True)
 
     @property
     def overlaps(self) -> Overlaps:
@@ -65,11 +64,6 @@ class OnlineSGD(eqx.Module):
     def end_risk(self) -> Estimate:
         """Risk at the last time; at convergence, the risk at finite step size."""
         return Estimate(self.risk.value[-1], self.risk.error[-1], self.risk.kind)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the overlaps converged."""
-        return self.result.converged
 
 
 def online_sgd(

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._check import real
-from .._results import Estimate, Result
+from .._results import AbstractResult, Estimate
 from ..population.overlaps import Overlaps
 
 _RARE = 1e-3  # a share of samples that does not matter
@@ -34,7 +34,7 @@ class Ridge(eqx.Module):
     b: Any = eqx.field(converter=partial(real, "ridge_b", minimum=0.0), default=0.0)
 
 
-class ERMAsymptotics(eqx.Module):
+class ERMAsymptotics(AbstractResult):
     """Result of empirical risk minimisation in the high-dimensional limit.
 
     Errors are standard errors that include sampling and the residual of the fixed point. `M`, `Q` and `V` are the
@@ -76,7 +76,6 @@ class ERMAsymptotics(eqx.Module):
     V: Estimate
     alpha: float
     ridge: Ridge
-    result: Result = eqx.field(static=True)
     start: str = eqx.field(static=True)
     residual: float
     steps: int
@@ -88,11 +87,6 @@ class ERMAsymptotics(eqx.Module):
     rivals: tuple["ERMAsymptotics", ...] = ()
     bias: Estimate | None = None
     separation_growth: Estimate | None = None
-
-    @property
-    def converged(self) -> bool:
-        """Whether the fixed point converged."""
-        return self.result.converged
 
     @property
     def warning(self) -> str:
@@ -128,29 +122,12 @@ class ERMAsymptotics(eqx.Module):
         """Overlaps of the learned vectors; those between keys and `v` vanish by symmetry."""
         return Overlaps(self.M.value, self.Q.value)
 
-    @property
-    def m_k(self) -> Estimate:
-        return _entry(self.M, 0)
-
-    @property
-    def q_k(self) -> Estimate:
-        return _entry(self.Q, 0)
-
-    @property
-    def V_k(self) -> Estimate:
-        return _entry(self.V, 0)
-
-    @property
-    def m_v(self) -> Estimate:
-        return _entry(self.M, -1)
-
-    @property
-    def q_v(self) -> Estimate:
-        return _entry(self.Q, -1)
-
-    @property
-    def V_v(self) -> Estimate:
-        return _entry(self.V, -1)
+    m_k = property(lambda self: _entry(self.M, 0))
+    q_k = property(lambda self: _entry(self.Q, 0))
+    V_k = property(lambda self: _entry(self.V, 0))
+    m_v = property(lambda self: _entry(self.M, -1))
+    q_v = property(lambda self: _entry(self.Q, -1))
+    V_v = property(lambda self: _entry(self.V, -1))
 
 
 def _entry(matrix: Estimate, at: int) -> Estimate:

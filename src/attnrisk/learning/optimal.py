@@ -15,7 +15,7 @@ from jaxtyping import Float
 from scipy.special import ndtri
 
 from .._check import numbers, of_type, real, refuse, shown, whole
-from .._results import ErrorKind, Estimate, Result
+from .._results import AbstractResult, ErrorKind, Estimate, Result
 from ..numerics.arrays import as_arrays
 from ..numerics.qmc import sobol
 from ..tasks import AbstractSamplable, AbstractTask
@@ -35,7 +35,7 @@ _PROBE = 1e-4  # step of the differences that carry errors through the fixed poi
 _SURE = 3.0  # standard errors by which two risks differ
 
 
-class FixedPoint(eqx.Module):
+class FixedPoint(AbstractResult):
     """A fixed point of the state evolution.
 
     `residual` is the remaining step of the iteration in `log(1 + q̂)`; the errors include it and the sampling.
@@ -59,12 +59,6 @@ class FixedPoint(eqx.Module):
     risk: Estimate
     residual: float
     steps: int
-    result: Result = eqx.field(static=True)
-
-    @property
-    def converged(self) -> bool:
-        """Whether this is a fixed point."""
-        return self.result.converged
 
 
 class OptimalAsymptotics(eqx.Module):
@@ -157,23 +151,17 @@ def optimal_asymptotics(task: AbstractTask, alpha: float, seed: int = 0) -> Opti
     return OptimalAsymptotics(reachable(task, alpha, points), informed(task, alpha, points))
 
 
-class Trajectory(eqx.Module):
+class Trajectory(AbstractResult):
     """Overlaps `q_k` and `q_v` at the start and after each step of the state evolution, with errors."""
 
     recorded: ClassVar[tuple[str, ...]] = ("steps", "result", "converged")
     q_k: Estimate
     q_v: Estimate
-    result: Result = eqx.field(static=True, default=Result.FINISHED)
 
     @property
     def steps(self) -> int:
         """Number of steps."""
         return len(self.q_k.value) - 1
-
-    @property
-    def converged(self) -> bool:
-        """Whether all steps were done."""
-        return self.result.converged
 
 
 def state_evolution(
@@ -216,7 +204,7 @@ def state_evolution(
     errors = (np.std(each, 0, ddof=1) / np.sqrt(RANDOMISATIONS) for each in (k_alone, v_alone))
     found = zip((q_k, q_v), errors, strict=True)
     q_k, q_v = (Estimate(*each, ErrorKind.STANDARD) for each in found)
-    return Trajectory(q_k, q_v)
+    return Trajectory(q_k, q_v, result=Result.FINISHED)
 
 
 def draw(task: AbstractSamplable, seed: int = 0, fewer: int = 0) -> Points:
@@ -265,7 +253,7 @@ def _located(task: AbstractTask, alpha: float) -> FixedPoint:
     q_k, risk = q_hat[0] / (1.0 + q_hat[0]), float(task.noise) ** 2 + spread**2 * left
     # There is one fixed point: its free entropy, up to a constant, is compared with nothing.
     found = Outcome(*(Estimate(each, 0.0) for each in (q_k, 1.0 - left, *q_hat, 0.0, risk)))
-    return FixedPoint(*found, 0.0, 0, Result.CONVERGED)
+    return FixedPoint(*found, 0.0, 0, result=Result.CONVERGED)
 
 
 def _regression_error(alpha: float, noise: float) -> float:
@@ -312,7 +300,7 @@ def _branch(task: AbstractSamplable, alpha: float, start: np.ndarray, points: Po
         infinite = Estimate(np.inf, 0.0, ErrorKind.STANDARD)
         found = found._replace(q_hat_v=infinite, free_entropy=infinite)
     result = Result.CONVERGED if end.converged else Result.MAX_STEPS
-    return FixedPoint(*found, end.residual, end.steps, result)
+    return FixedPoint(*found, end.residual, end.steps, result=result)
 
 
 class StateEvolution(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._check import one_of, real, whole
-from .._results import Estimate, Result
+from .._results import AbstractResult, Estimate, Result
 from ..attention import Softmax
 from ..attention.base import Mask
 from ..attention.general import AbstractGeneral
@@ -41,7 +41,7 @@ class Path(eqx.Module):
     expected_q_v: Float[np.ndarray, " steps"]
 
 
-class AMPFit(eqx.Module):
+class AMPFit(AbstractResult):
     """Estimates of `k*` and `v*` by approximate message passing.
 
     `residual` is the root mean square of the last step, of `k` or `v`, whichever is larger. `location` is the posterior
@@ -58,7 +58,6 @@ class AMPFit(eqx.Module):
     k: Float[np.ndarray, " D"]
     v: Float[np.ndarray, " D"]
     path: Path
-    result: Result = eqx.field(static=True)
     residual: float
 
     @property
@@ -93,11 +92,6 @@ class AMPFit(eqx.Module):
     def iterations(self) -> int:
         """Number of steps."""
         return len(self.path.q_k) - 1
-
-    @property
-    def converged(self) -> bool:
-        """Whether the estimates converged."""
-        return self.result.converged
 
 
 def fit_amp(

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._check import numbers, of_type, prng_key, real, refuse, whole
-from .._results import ErrorKind, Estimate, Result
+from .._results import AbstractResult, ErrorKind, Estimate
 from ..attention import AbstractAttention
 from ..learning import Ridge
 from ..learning.scope import check_noise, join_bias, learner, split_bias
@@ -48,11 +48,10 @@ _LONGEST_KEY = 2.0  # of a start at the teacher, in units of |k*|
 _SAME = 1e-8  # objectives that differ by less, relative, are one minimum
 
 
-class AbstractFit(eqx.Module):
+class AbstractFit(AbstractResult):
     """A student learned from a dataset: its keys and the value vector, and why learning stopped."""
 
     vectors: eqx.AbstractVar[Float[np.ndarray, "P D"]]
-    result: eqx.AbstractVar[Result]
 
     @property
     def k(self) -> Float[np.ndarray, " D"]:
@@ -63,11 +62,6 @@ class AbstractFit(eqx.Module):
     def v(self) -> Float[np.ndarray, " D"]:
         """The value vector."""
         return self.vectors[-1]
-
-    @property
-    def converged(self) -> bool:
-        """Whether the optimiser converged."""
-        return self.result.converged
 
 
 class ERMFit(AbstractFit):
@@ -94,7 +88,6 @@ class ERMFit(AbstractFit):
     evaluations: int
     alpha: float
     start: str = eqx.field(static=True)
-    result: Result = eqx.field(static=True)
     rivals: tuple["ERMFit", ...] = ()
 
     @property

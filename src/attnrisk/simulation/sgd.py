@@ -45,7 +45,6 @@ class SGDPath(AbstractFit):
     attention: AbstractAttention
     vectors: Float[np.ndarray, "P D"]
     steps: int
-    result: Result = eqx.field(static=True)
     validation: Float[np.ndarray, " records"]
     best: int
 

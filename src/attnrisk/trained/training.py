@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from .._check import of_type, one_of, real, refuse, whole
 from .._files import replacement
-from .._results import Result
+from .._results import AbstractResult, Result
 from .model import Decoder, check_mixer
 from .tasks import SPLITS, AbstractTokenTask, Batch
 
@@ -80,7 +80,7 @@ class Setting:
         return Decoder(key, task.tokens, task.sequence_length, self.attention, *shape)
 
 
-class Trained(eqx.Module):
+class Trained(AbstractResult):
     """A trained model, with loss and accuracy on test data, and on validation data for model selection."""
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -98,7 +98,6 @@ class Trained(eqx.Module):
     validation_accuracy: float
     validation_loss: float
     seconds: float  # its share of the time of all copies
-    result: Result
 
     @property
     def parameters(self) -> int:
@@ -109,11 +108,6 @@ class Trained(eqx.Module):
     def train_loss(self) -> float:
         """Mean loss over the last training steps."""
         return float(np.mean(self.losses[-_STRIDE:]))
-
-    @property
-    def converged(self) -> bool:
-        """Whether all steps were done with finite losses."""
-        return self.result.converged
 
 
 class _State(NamedTuple):
