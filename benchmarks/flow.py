@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import attnrisk as ar
-from attnrisk.flow.state import DERIVATIVES, Extent, Problem, evaluator
+from attnrisk.flow.state import Extent, Problem, derivatives, evaluator
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.numerics.exponential import integrate
 from benchmarks.population import Row
@@ -70,7 +70,7 @@ def _measure(name: str, solver: Any = None) -> Found:
     problem, limits = CASES[name]
     starts = problem.pack(ar.random_starts(jax.random.key(0), RUNS))
     known = as_arrays((problem, problem.plan(limits)))
-    evaluate = evaluator(problem, DERIVATIVES, problem.plan)
+    evaluate = evaluator(problem, derivatives, problem.plan)
     steps = 0
 
     def counted(points: np.ndarray) -> Any:

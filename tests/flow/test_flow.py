@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.flow.state import DERIVATIVES, SMOOTHING, Extent, Problem
+from attnrisk.flow.state import SMOOTHING, Extent, Problem, derivatives
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.overlaps import NAMES, overlaps_of, swapped, vectors_of
 from attnrisk.population.plan import light_plan, plan
@@ -288,7 +288,7 @@ def test_memory_is_that_of_one_state_and_one_direction():
     """A wide rule, for a long key of a token that is spread out, once asked for 31 GB in a batch of 64."""
     problem = Problem(ar.SpikedSLR(0.3, 4, 0.0, 1.6), ar.Taylor2())
     problem, how = as_arrays((problem, problem.plan(Extent(8.0, 8.0, 8.0))))
-    compiled = eqx.filter_jit(DERIVATIVES.at).lower(jnp.ones(8), problem, how).compile()
+    compiled = eqx.filter_jit(derivatives).lower(problem, how, jnp.ones(8)).compile()
     assert compiled.compiled.memory_analysis().temp_size_in_bytes < 1e9
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
-from attnrisk.flow.online import _draw, _moments, _Problem
+from attnrisk.flow.online import _draw, _moments
+from attnrisk.flow.state import Problem
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.engines.base import HeadRange
 from attnrisk.population.overlaps import overlaps_of, vectors_of
@@ -112,7 +113,7 @@ def test_the_drift_of_heads_is_the_gradient_flow(rng):
     moved = -(np.asarray(by.M) @ teacher + twice_q @ np.asarray(vectors))
     np.testing.assert_allclose(moved[:, :3], d_M, atol=1e-12)
     np.testing.assert_allclose(moved @ np.asarray(vectors).T, half, atol=1e-12)
-    problem = _Problem(task, heads)
+    problem = Problem(task, heads)
     points = _draw(problem, 0)
     found = [
         jax.tree.map(np.asarray, jax.jit(_moments)(*as_arrays((problem, overlaps, each))))

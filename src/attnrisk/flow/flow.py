@@ -16,7 +16,7 @@ from ..population.continuity import check_continuous
 from ..population.overlaps import Overlaps, check_overlaps, overlaps_of, swapped
 from ..population.plan import check_problem
 from ..tasks import AbstractTask
-from .state import DERIVATIVES, Problem, evaluator
+from .state import Problem, derivatives, evaluator
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(1e-2, 1e5, 99)])
 _FOUND = 0.5  # an overlap with a feature below this is that of a key which has not found it
@@ -214,6 +214,6 @@ def follow(
     check_overlaps(problem.task, problem.attention, starts, "start", batch=1)
     if not problem.is_exact:
         check_continuous(problem.attention, int(problem.task.length.longest))
-    evaluate = evaluator(problem, DERIVATIVES, partial(problem.plan, fineness=fineness))
+    evaluate = evaluator(problem, derivatives, partial(problem.plan, fineness=fineness))
     states, domain = problem.pack(starts), problem.is_inside
     return integrate(lambda at: evaluate(at)[1:], states, times, tolerance, accuracy, domain)

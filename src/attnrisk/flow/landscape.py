@@ -20,7 +20,7 @@ from ..population.risk import extrapolate
 from ..population.uncompiled import uncompiled_minima
 from ..tasks import AbstractTask
 from .flow import follow, random_starts
-from .state import GRADIENTS, SMOOTHING, Problem, evaluator
+from .state import SMOOTHING, Problem, evaluator, gradients
 
 Kind = Literal["minimum", "saddle", "flat", "not stationary", "not attained"]
 
@@ -108,14 +108,14 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     risks, found = problem.values(points, limits=limits, hessians=False)
     risk, samples = Estimate(risks.value[0], risks.error[0], risks.kind), [found]
     for seed in () if exact else _SEEDS:
-        other = evaluator(problem, GRADIENTS, partial(problem.plan, seed=seed))
+        other = evaluator(problem, gradients, partial(problem.plan, seed=seed))
         samples.append(other(points, limits)[1])
-    gradients = np.array(samples)[:, 0]
+    slopes = np.array(samples)[:, 0]
     parts = np.array(samples)[:, 1:].reshape(len(samples), _NODES.size, state.size, state.size)
     hessians = np.einsum("d,sdij->sij", _WEIGHTS / step, parts)
     hessians = (hessians + hessians.swapaxes(1, 2)) / 2.0
     frame = _without_rotations(state, problem)
-    gradient, hessian = gradients.mean(0), frame.T @ hessians.mean(0) @ frame
+    gradient, hessian = slopes.mean(0), frame.T @ hessians.mean(0) @ frame
     eigenvalues, vectors = np.linalg.eigh(hessian)
     norm, down = float(np.linalg.norm(gradient)), frame @ vectors[:, 0]
     flat, still = _FLAT, _STATIONARY
@@ -123,7 +123,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
         curvatures = np.einsum("i,sij,j->s", down, hessians, down)[:, None]
         flat, still = (
             _DEVIATIONS * float(np.linalg.norm(sample.std(0, ddof=1))) / len(samples) ** 0.5
-            for sample in (curvatures, gradients)
+            for sample in (curvatures, slopes)
         )
         still += SMOOTHING**2 * float(np.abs(eigenvalues).max())  # what it moves a gradient by
     kind: Kind = "minimum" if eigenvalues[0] > flat else "flat"
@@ -182,9 +182,9 @@ def mismatched_minimum(
         attention.with_bias(problem.unpack(runs.end)[1][0]),
     )
     if runs.result[0] is Result.LEFT_DOMAIN:
-        risks, gradients = problem.values(runs.points[0])
+        risks, slopes = problem.values(runs.points[0])
         squares = problem.overlaps(runs.points[0]).q_kk * (runs.time[0] >= _LONG_TIMES)
-        limit, norm = _limit(squares, risks), float(np.linalg.norm(gradients[-1]))
+        limit, norm = _limit(squares, risks), float(np.linalg.norm(slopes[-1]))
         if limit is not None:
             why, none = Result.K_DIVERGES, np.zeros(0)
             return Stationary(limit, end, student, "not attained", norm, none, None, result=why)

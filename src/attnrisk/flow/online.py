@@ -5,6 +5,7 @@ A step on `½(y − f)²` with a fresh mini-batch moves each student vector by `
 `step/2`, and a term `step²/batch` in `dQ/dt` from the noise of the gradients.
 """
 
+import math
 from functools import partial
 from typing import Any, ClassVar
 
@@ -24,7 +25,8 @@ from ..numerics.qmc import mean_estimate, sobol
 from ..population.engines.sobol import needle_sequence
 from ..population.overlaps import Overlaps, check_overlaps
 from ..population.plan import check_needle, check_problem
-from ..tasks import AbstractNeedle, AbstractTask
+from ..tasks import AbstractTask
+from .state import Problem
 
 DEFAULT_TIMES = np.concatenate([[0.0], np.geomspace(0.1, 100.0, 31)])
 _RANDOMISATIONS = 16  # each follows a path of its own, whose spread is the error
@@ -103,7 +105,15 @@ def online_sgd(
         >>> path.risk.value.shape
         (2,)
     """
-    problem = _check(task, attention, start)
+    check_problem(task, attention)
+    check_needle(task, "online SGD")
+    if attention.tied:
+        given = f"{attention.name} with tied biases"
+        raise refuse("attention", given, "one with biases of its own")
+    check_overlaps(task, attention, start, "start")
+    if np.size(task.length.lengths) > 1:
+        raise refuse("length", str(task.length), "a single length for online SGD")
+    problem = Problem(task, attention.as_one_head())
     step, batch = real("step", step, above=0.0), whole("batch", batch, 1, 10**9)
     allowed = "numbers from 0, ascending"
     read = np.atleast_1d(numbers("times", times, allowed))
@@ -138,56 +148,31 @@ def largest_step(
         The step size with its error, an `Estimate` of a scalar.
     """
     time, seed = real("time", time, above=0.0), whole("seed", seed, minimum=0)
-    found = [_bisect(task, attention, start, batch, time, seed + at) for at in range(_SEEDS)]
-    middle = mean_estimate([(low + high) / 2.0 for low, high in found])
-    width = max((high - low) / 2.0 for low, high in found)
+
+    def bracket(seed: int) -> np.ndarray:
+        """A step size that does not diverge and a slightly larger one that does."""
+
+        def diverges(step: float) -> bool:
+            path = online_sgd(task, attention, start, step, batch, [0.0, time], seed)
+            return path.result is Result.DIVERGED
+
+        low, high = _STEPS_TRIED
+        if diverges(low) or not diverges(high):
+            allowed = f"one from which the largest step is between {low:g} and {high:g}"
+            raise refuse("start", "(these overlaps)", allowed)
+        for _ in range(_BISECTIONS):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if diverges(middle) else (middle, high)
+        return np.array([low, high])
+
+    found = np.stack([bracket(seed + at) for at in range(_SEEDS)])
+    middle = mean_estimate(found.mean(1))
+    width = np.max(np.diff(found)) / 2.0
     return Estimate(float(middle), float(middle.error + width), middle.kind)
 
 
-def _bisect(
-    task: AbstractTask,
-    attention: AbstractAttention,
-    start: Overlaps,
-    batch: int,
-    time: float,
-    seed: int,
-) -> tuple[float, float]:
-    """A step size that does not diverge and a slightly larger one that does."""
-
-    def diverges(log_step: float) -> bool:
-        path = online_sgd(task, attention, start, np.exp(log_step), batch, [0.0, time], seed)
-        return path.result is Result.DIVERGED
-
-    low, high = np.log(_STEPS_TRIED[0]), np.log(_STEPS_TRIED[1])
-    if diverges(low) or not diverges(high):
-        allowed = "one from which the largest step is between {:g} and {:g}".format(*_STEPS_TRIED)
-        raise refuse("start", "(these overlaps)", allowed)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2.0
-        low, high = (low, middle) if diverges(middle) else (middle, high)
-    return float(np.exp(low)), float(np.exp(high))
-
-
-class _Problem(eqx.Module):
-    task: AbstractNeedle
-    attention: AbstractAttention
-
-
-def _check(task: Any, attention: Any, start: Any) -> _Problem:
-    check_problem(task, attention)
-    check_needle(task, "online SGD")
-    if attention.tied:
-        raise refuse(
-            "attention", f"{attention.name} with tied biases", "one with biases of its own"
-        )
-    check_overlaps(task, attention, start, "start")
-    if np.size(task.length.lengths) > 1:
-        raise refuse("length", str(task.length), "a single length for online SGD")
-    return _Problem(task, attention.as_one_head())
-
-
 def _draw(
-    problem: _Problem, seed: int, log2_points: int = _LOG2_POINTS
+    problem: Problem, seed: int, log2_points: int = _LOG2_POINTS
 ) -> Float[np.ndarray, "r n d"]:
     """Label noise, the teacher fields of each token, and the student fields outside the span of the teacher."""
     task = problem.task
@@ -201,10 +186,11 @@ def _draw(
 
 
 def _moments(
-    problem: _Problem, overlaps: Overlaps, points: Float[Array, "n d"]
+    problem: Problem, overlaps: Overlaps, points: Float[Array, "n d"]
 ) -> tuple[Array, ...]:
     """`E[(y−f) Σ_ℓ ∂f h*_ℓᵀ]`, `E[(y−f) Σ_ℓ ∂f h_ℓᵀ]`, `E[(y−f)² Σ_ℓ ∂f ∂fᵀ]` and `E[(y−f)²]`."""
-    task, attention = problem.task, problem.attention
+    task: Any = problem.task
+    attention = problem.attention
     students, teachers = overlaps.M.shape
     root = cholesky(overlaps.residual)
 
@@ -233,7 +219,7 @@ def _moments(
 
 @eqx.filter_jit
 def _velocity(
-    problem: _Problem, points: Float[Array, "r n d"], rates: tuple[Array, Array], M: Array, Q: Array
+    problem: Problem, points: Float[Array, "r n d"], rates: tuple[Array, Array], M: Array, Q: Array
 ) -> tuple[Array, Array, Array]:
     """`dM/dt`, `dQ/dt` and the risk, for each randomisation at its own overlaps."""
     step, noise = rates
@@ -247,7 +233,7 @@ def _velocity(
 
 
 def _follow(
-    problem: _Problem, start: Overlaps, points: np.ndarray, rates: tuple[float, float], times: Any
+    problem: Problem, start: Overlaps, points: np.ndarray, rates: tuple[float, float], times: Any
 ) -> OnlineSGD:
     from scipy.integrate import solve_ivp  # half a second of import that only paths pay
 
@@ -267,9 +253,7 @@ def _follow(
         return _DIVERGED - float(np.abs(unpack(state)[1]).max())
 
     bound.terminal = True  # type: ignore[attr-defined]
-    first = np.concatenate(
-        [np.tile(np.ravel(start.M), runs), np.tile(np.ravel(_symmetric(start.Q)), runs)]
-    )
+    first = np.concatenate([np.tile(np.ravel(each), runs) for each in (start.M, start.Q)])
     solved = solve_ivp(
         lambda _, state: velocity(state),
         (0.0, max(float(times[-1]), 1e-12)),
@@ -299,9 +283,3 @@ def _follow(
         end_time=end,
         result=result,
     )
-
-
-def _symmetric(Q: Any) -> np.ndarray:
-    """`Q` from its lower triangle."""
-    lower = np.tril(np.asarray(Q, float))
-    return lower + np.tril(lower, -1).T

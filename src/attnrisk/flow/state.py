@@ -13,15 +13,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from .._results import ErrorKind, Estimate
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
+from ..numerics.minimise import compiled_map
 from ..numerics.quadrature import estimate_from
 from ..population.engines import AbstractEngine
 from ..population.engines.base import SHARPEST
-from ..population.engines.sobol import MOST_POINTS, RANDOMISATIONS
+from ..population.engines.sobol import MOST_POINTS
 from ..population.overlaps import Overlaps, overlaps_of, vectors_of
 from ..population.plan import is_exact, light_plan, plan, steepest
 from ..tasks import AbstractTask
@@ -166,12 +168,12 @@ class Problem(eqx.Module):
         from one without.
         """
         flat, shape = states.reshape(-1, states.shape[-1]), states.shape[:-1]
-        quantities = DERIVATIVES if hessians else GRADIENTS
-        evaluate = evaluator(self, quantities, partial(self.plan, fineness=fineness))
-        rough, gradients, *_ = evaluate(flat, limits)
+        function = derivatives if hessians else gradients
+        evaluate = evaluator(self, function, partial(self.plan, fineness=fineness))
+        rough, slopes, *_ = evaluate(flat, limits)
         finest = _FINER if self.attention.analytic else _FINER_AT_KINKS
         finer = evaluator(
-            self, RISKS, lambda at: light_plan(self.task, self.attention, *at, finest)
+            self, risks, lambda at: light_plan(self.task, self.attention, *at, finest)
         )
         (fine,) = finer(flat, limits)
         value, kind = fine.mean(1), ErrorKind.STANDARD
@@ -180,78 +182,50 @@ class Problem(eqx.Module):
         else:
             error = fine.std(1, ddof=1) / np.sqrt(fine.shape[1])
         estimate = Estimate(value.reshape(shape), error.reshape(shape), kind)
-        return estimate, gradients.reshape(states.shape)
+        return estimate, slopes.reshape(states.shape)
 
 
 _vectors = eqx.filter_jit(jax.vmap(vectors_of))
 
 
-class Quantities(NamedTuple):
-    """Quantities to evaluate at states: a function of state, problem and plan, and the shapes of its outputs."""
-
-    at: Callable[[Array, Problem, AbstractEngine], tuple[Array, ...]]
-    shapes: Callable[[Problem, int], tuple[tuple[int, ...], ...]]
-
-
-def _derivatives(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
+def derivatives(problem: Problem, engine: AbstractEngine, state: Array) -> tuple[Array, ...]:
+    """The risk that a flow follows, its gradient and its Hessian."""
     found, tangent = jax.linearize(lambda at: jax.value_and_grad(problem.risk)(at, engine), state)
     # Row by row: memory is that of one.
     hessian = jax.lax.map(lambda direction: tangent(direction)[1], jnp.eye(state.size))
     return *found, (hessian + hessian.T) / 2
 
 
-def _gradients(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
+def gradients(problem: Problem, engine: AbstractEngine, state: Array) -> tuple[Array, ...]:
+    """The risk that a flow follows and its gradient."""
     return jax.value_and_grad(problem.risk)(state, engine)
 
 
-def _risks(state: Array, problem: Problem, engine: AbstractEngine) -> tuple[Array, ...]:
+def risks(problem: Problem, engine: AbstractEngine, state: Array) -> tuple[Array, ...]:
+    """The risk to report, for each randomisation."""
     return (problem.risks(state, engine),)
 
 
-# The risk that a flow follows, its gradient and its Hessian; the same without the Hessian; and the risk to report, for
-# each randomisation.
-DERIVATIVES = Quantities(_derivatives, lambda problem, n: ((), (n,), (n, n)))
-GRADIENTS = Quantities(_gradients, lambda problem, n: ((), (n,)))
-RISKS = Quantities(_risks, lambda problem, n: ((1 if problem.is_exact else RANDOMISATIONS,),))
-
-
 def evaluator(
-    problem: Problem, quantities: Quantities, plan: Callable[[Extent], AbstractEngine]
+    problem: Problem, function: Callable[..., Any], plan: Callable[[Extent], AbstractEngine]
 ) -> Callable[..., list[np.ndarray]]:
-    """A function from states to these quantities; each state uses the cheapest plan that is accurate there."""
-    arrays = cache(lambda limits: as_arrays((problem, plan(limits))))
+    """`function` of many states; each state uses the cheapest plan that is accurate there."""
+    known = cache(lambda limits: Partial(function, *as_arrays((problem, plan(limits)))))
 
     def evaluate(
         states: Float[np.ndarray, "s n"], limits: Extent | None = None
     ) -> list[np.ndarray]:
-        shapes = quantities.shapes(problem, states.shape[1])
-        found = [np.empty((len(states), *shape)) for shape in shapes]
         needed = problem.limits(states) if limits is None else [limits] * len(states)
+        order: list[int] = []
+        found = []
         for group in dict.fromkeys(needed):
             rows = np.array([row for row, each in enumerate(needed) if each == group])
             for some in np.split(rows, range(_BATCH, len(rows), _BATCH)):
-                padded, count = jax.device_put(
-                    (states[np.resize(some, _BATCH)], np.int64(len(some)))
-                )
-                values = _evaluate_batch(quantities, shapes, padded, count, arrays(group))
-                for whole, part in zip(found, values, strict=True):
-                    whole[some] = np.asarray(part)[: len(some)]
-        return found
+                present = np.arange(_BATCH) < len(some)
+                given = jax.device_put((states[np.resize(some, _BATCH)], present))
+                values = compiled_map(known(group), *given)
+                order.extend(some)
+                found.append([np.asarray(each)[: len(some)] for each in values])
+        return [np.concatenate(each)[np.argsort(order)] for each in zip(*found, strict=True)]
 
     return evaluate
-
-
-@eqx.filter_jit
-def _evaluate_batch(
-    quantities: Quantities, shapes: Any, states: Array, count: Any, known: Any
-) -> Any:
-    """Evaluate a batch; on a CPU in a loop, with the memory of one state."""
-    if jax.default_backend() != "cpu":
-        return jax.vmap(lambda state: quantities.at(state, *known))(states)
-
-    def evaluate(row: Array, found: list[Array]) -> list[Array]:
-        here = quantities.at(states[row], *known)
-        return [whole.at[row].set(part) for whole, part in zip(found, here, strict=True)]
-
-    empty = [jnp.zeros((len(states), *shape)) for shape in shapes]
-    return jax.lax.fori_loop(0, count, evaluate, empty)

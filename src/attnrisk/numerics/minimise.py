@@ -290,14 +290,14 @@ def map_batch(function: Callable[[Any], Any], problems: Sequence[Any]) -> list[A
             padded = [problems[at] for at in some] + [problems[some[-1]]] * (size - len(some))
             stacked = jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *padded)
             present = jax.device_put(np.arange(size) < len(some))
-            values = jax.tree.map(np.asarray, _mapped(function, stacked, present))
+            values = jax.tree.map(np.asarray, compiled_map(function, stacked, present))
             for place, index in enumerate(some):
                 found[index] = jax.tree.map(lambda leaf: leaf[place], values)  # noqa: B023
     return [found[index] for index in range(len(problems))]
 
 
 @eqx.filter_jit
-def _mapped(function: Callable[[Any], Any], problems: Any, present: Array) -> Any:
+def compiled_map(function: Callable[[Any], Any], problems: Any, present: Array) -> Any:
     """A loop on a CPU, where the arrays of one problem fill the cache; otherwise `vmap`."""
     if jax.default_backend() != "cpu":
         return jax.vmap(function)(problems)
