@@ -1,6 +1,7 @@
 """The minimisation inside a sample in linear time, against whole matrices and a search of all moves (section 6.1)."""
 
 from functools import partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import pytest
 import attnrisk as ar
 from attnrisk.learning import moves, problem, proximal, stability
 from attnrisk.learning.energy import Sample, energy
-from attnrisk.learning.proximal import Minimum
+from attnrisk.learning.proximal import Minimum, respond
 from attnrisk.learning.unknowns import Response
 from attnrisk.numerics.linalg import LowRank
 
@@ -62,25 +63,48 @@ def test_derivatives_from_sums_are_those_of_the_energy(name, rng):
         np.testing.assert_allclose(ours, exact, rtol=1e-9, atol=1e-10)
 
 
+@jax.jit
+@partial(jax.vmap, in_axes=(None, 0))
+def _expanded(attention, sample):
+    """Any scores, of which the minima are some."""
+    _, gradient, hessian = proximal._expand(attention, sample.keys, sample, RESPONSE)
+    return Minimum(sample.keys, gradient, hessian._replace(diagonal=hessian.diagonal + 3.0))
+
+
 @pytest.mark.parametrize("name", ["softmax-1", "relu", "softpick", "erf"])
-def test_stability_from_sums_is_that_of_whole_matrices(name, rng):
-    """At any scores, of which the minima are some."""
+def test_stability_is_that_of_the_derivatives_of_the_pulls(name, rng):
+    """From sums and from whole matrices."""
     attention, samples = _attention(name), _samples(rng, 5, 4)
+    minima = _expanded(attention, samples)
 
     @jax.jit
     @jax.vmap
-    def expand(sample):
-        _, gradient, hessian = proximal._expand(attention, sample.keys, sample, RESPONSE)
-        stiffer = hessian._replace(diagonal=hessian.diagonal + 3.0)
-        return Minimum(sample.keys, gradient, stiffer)
+    def exact(at, sample):
+        def pulls(fields):
+            keys, values = sample.keys + root * fields[:-1], sample.values + root * fields[-1]
+            found = respond(attention, at, sample._replace(keys=keys, values=values), RESPONSE)
+            return root * jnp.concatenate([found.pull_k, found.pull_v[None]])
 
-    minima = expand(samples)
-    whole = minima._replace(hessian=jax.vmap(_dense)(minima.hessian))
-    ours = stability._growths_by_sums(attention, minima, samples, RESPONSE)
-    given = jax.tree.map(np.asarray, (samples, RESPONSE))
-    np.testing.assert_allclose(
-        ours, stability._growths(attention, whole, *given), rtol=1e-8, atol=1e-12
-    )
+        root = jnp.sqrt(sample.variance)
+        J = jax.jacfwd(pulls)(jnp.zeros((2, 4)))
+        return jnp.einsum("albm,cldm->badc", J, J)
+
+    for at in (minima, minima._replace(hessian=jax.vmap(_dense)(minima.hessian))):
+        ours = stability.products_of(attention, at, samples, RESPONSE, np.ones((5, 4)))
+        np.testing.assert_allclose(ours, exact(at, samples), rtol=1e-8, atol=1e-12)
+
+
+def test_stability_from_groups_of_tokens_has_the_same_mean(rng, monkeypatch):
+    attention, samples = ar.Softmax(), _samples(rng, 1, 4)
+    signs = np.array(list(product([-1.0, 1.0], repeat=4)))
+    samples = jax.tree.map(lambda leaf: jnp.repeat(leaf, len(signs), 0), samples)
+    given = attention, _expanded(attention, samples), samples, RESPONSE, signs
+    exact = stability.products_of(*given)
+    monkeypatch.setattr(stability, "_PROBES", 2)
+    jax.clear_caches()
+    grouped = stability.products_of(*given)
+    assert np.max(np.abs(grouped - exact)) > 1e-3
+    np.testing.assert_allclose(np.mean(grouped, 0), np.mean(exact, 0), rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["softmax", "erf"])
