@@ -288,7 +288,7 @@ def test_one_engine_for_the_bayes_optimum_too(name):
     def one(points):
         seen = cavity_samples(task, optimal, points, locate(task, optimal.correlation[0], points))
         found = terms(task, optimal, seen, jax.tree.map(np.asarray, pulls(seen.sample)))
-        return hats(optimal, np.mean(found, 1)).unknowns
+        return hats(optimal, np.mean(found, 1))[0]
 
     found = [one(points) for (points,) in draw(task, 1, 11, 8, 0)]
     total = jax.tree.map(lambda *hat: alpha * np.mean(hat, (0, 1)), *found)

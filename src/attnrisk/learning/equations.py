@@ -49,13 +49,6 @@ Displacements = list[tuple[Float[np.ndarray, "ne H L"], ...]]
 _T = TypeVar("_T")
 
 
-class Hats(NamedTuple):
-    """`M̂/α`, `Q̂/α`, `V̂/α` of both blocks with `E[Σ_ℓ g_ℓ]` of each bias, and the training error."""
-
-    unknowns: Unknowns
-    train: Any
-
-
 class MapStep(NamedTuple):
     """One step of the map with its derivatives in the unknowns and in the ridges, and per randomisation."""
 
@@ -145,8 +138,8 @@ def terms(
     )
 
 
-def hats(unknowns: Unknowns, means: Float[np.ndarray, "*r m k"]) -> Hats:
-    """The conjugate order parameters from the means of the terms."""
+def hats(unknowns: Unknowns, means: Float[np.ndarray, "*r m k"]) -> tuple[Unknowns, Any]:
+    """From means of the terms `M̂/α`, `Q̂/α`, `V̂/α` with `E[Σ_ℓ g_ℓ]` of each bias, and the training error."""
     M, Q, _ = unknowns.keys
     heads, features = M.shape[1:]
     shapes = (heads, features), (heads, heads), (heads, heads)
@@ -160,7 +153,7 @@ def hats(unknowns: Unknowns, means: Float[np.ndarray, "*r m k"]) -> Hats:
     *of_values, train = np.moveaxis(values, -1, 0)
     learned = bias[..., : unknowns.bias.shape[-1]]
     of_v = Order(*(each[..., None, None] for each in of_values))
-    return Hats(Unknowns(keys, of_v, learned), train)
+    return Unknowns(keys, of_v, learned), train
 
 
 def controls(
@@ -200,8 +193,8 @@ def map_step(
     others = moments.of_others
     # Of a control that vanishes at x by symmetry the coefficients would jump between x and a probe.
     controlled = moments.controlled(others.coefficients(others.varies[:, :1]))
-    total = hats(unknowns, controlled)
-    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(total)):
+    total, train = hats(unknowns, controlled)
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((total, train))):
         raise FloatingPointError("the equations overflow")
 
     pooled = jax.tree.map(lambda each: np.mean(each, 0), total)
@@ -209,9 +202,7 @@ def map_step(
     bias, steps = unknowns.bias, np.diag(nearby[1:] - x)
     if known is None:
         place = averages.layout.places.bias
-        pull = (
-            alpha * pooled.unknowns.bias - float(ridge.b) * bias
-        )  # minus the slope of the objective
+        pull = alpha * pooled.bias - float(ridge.b) * bias  # minus the slope of the objective
         bend = -np.diag((pull[1 + place] - pull[0]) / steps[place, None])
         # A step of the bias shorter than Newton's, and at most as long as that of a score.
         stiff = 1.0 / np.diag(unknowns.keys.V[0])[: bias.shape[-1]]
@@ -219,8 +210,8 @@ def map_step(
     else:
         pace = known.pace
 
-    def target(hats: Hats, bias: Any, ridges: Any) -> Float[np.ndarray, "*batch n"]:
-        moved = updated(jax.tree.map(lambda hat: alpha * hat, hats.unknowns), ridges)
+    def target(hats: Unknowns, bias: Any, ridges: Any) -> Float[np.ndarray, "*batch n"]:
+        moved = updated(jax.tree.map(lambda hat: alpha * hat, hats), ridges)
         ahead = bias + pace * (moved.bias - float(ridge.b) * bias)
         return pack(moved._replace(bias=ahead))
 
@@ -228,8 +219,8 @@ def map_step(
     here_alone = {
         "target": targets[0],
         "replicates": target(jax.tree.map(lambda each: each[:, 0], total), bias[0], ridges),
-        "train": total.train[:, 0],
-        "hats": here.unknowns,
+        "train": train[:, 0],
+        "hats": here,
     }
     displacements = [displaced for displaced, _ in found]
     if known is not None:
@@ -239,7 +230,7 @@ def map_step(
         **here_alone,
         jacobian=((targets[1:] - targets[0]) / steps[:, None]).T,
         by_ridge=np.stack(by_ridge, 1),
-        train_slope=(pooled.train[1:] - pooled.train[0]) / steps,
+        train_slope=np.mean(train[:, 1:] - train[:, :1], 0) / steps,
         pace=pace,
     )
 

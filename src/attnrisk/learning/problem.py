@@ -235,11 +235,7 @@ class Problem(Averages):
             return Estimate(value, found.error(*slopes), ErrorKind.STANDARD)
 
         return ERMAsymptotics(
-            test_risk=Estimate(
-                risk.value,
-                risk_error,
-                ErrorKind.STANDARD,
-            ),
+            test_risk=Estimate(risk.value, risk_error, ErrorKind.STANDARD),
             train_error=estimate(train, step.train_slope, own),
             objective=estimate(
                 found.objective, alpha * step.train_slope / 2 + penalty, alpha * own / 2

@@ -50,12 +50,10 @@ class Unknowns(NamedTuple):
     @property
     def correlation(self) -> Float[np.ndarray, "*batch H F"]:
         """`C⁻¹M` of the keys with `Q = C Cᵀ`, zero along zero pivots; for one head `m/√q`."""
-        factor, found = lower_factor(self.keys.Q), np.zeros(self.keys.M.shape)
-        for i in range(factor.shape[-1]):
-            pivot = factor[..., i, i, None]
-            left = self.keys.M[..., i, :] - np.sum(factor[..., i, :i, None] * found[..., :i, :], -2)
-            found[..., i, :] = np.where(pivot > 0, left / np.where(pivot > 0, pivot, 1.0), 0.0)
-        return found
+        factor = lower_factor(self.keys.Q)
+        zero = np.eye(factor.shape[-1]) * (factor == 0)  # pivots, whose columns are zero as well
+        found = np.linalg.solve(factor + zero, self.keys.M)
+        return np.where(np.any(zero, -1, keepdims=True), 0.0, found)
 
     def matrices(self) -> Order:
         """The whole matrices, with zeros between the blocks."""
