@@ -24,7 +24,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..tasks import AbstractSamplable
-from ..tasks.location import AbstractLocation
 from .data import Block
 
 _LONGEST_ESTIMATE = 100.0  # |k̂|²/D or |v̂|²/D; a posterior mean has about one at most
@@ -87,8 +86,24 @@ def advance(
     location = task.location_given(old.variances[0])
 
     def at_block(sums: Sums, block: Block, reaction: Array) -> tuple[Sums, Array]:
-        fields = block.fields(old.vectors)
-        scores, added = _gather(location, label_variance, fields, fields - reaction, block)
+        """The sums with those of a block, and its scores `f`; an empty row adds nothing."""
+        fields, there = block.fields(old.vectors), block.lengths > 0
+        cavity = fields - reaction
+        missing = block.labels[:, None] - cavity[..., 1]
+        misfit = missing**2 / label_variance
+        weights = jax.vmap(location.weigh)(cavity[..., None, :, 0], block.mask | ~there[:, None])
+        found = jax.vmap(location.posterior)(weights, -misfit / 2)
+        posterior = jnp.where(block.mask, found.probability, 0.0)
+        score_v = posterior * missing / label_variance
+        scores = jnp.stack([jnp.where(block.mask, found.score[:, 0], 0.0), score_v], -1)
+        along = jnp.sum(cavity[..., 0] * scores[..., 0], 1), fields[..., 0] * score_v
+        added = Sums(
+            block.transposed(scores),
+            jnp.sum(scores**2, (0, 1)),
+            jnp.sum(posterior**2),
+            jnp.sum(posterior * misfit) - jnp.sum(there),
+            jnp.stack([jnp.sum(each**2) for each in along]),
+        )
         return jax.tree.map(jnp.add, sums, added), scores
 
     zero = Sums(jnp.zeros_like(old.vectors), jnp.zeros(2), *2 * (jnp.zeros(()),), jnp.zeros(2))
@@ -121,37 +136,6 @@ def _damping(state: State, step: Float[Array, "2 D"], least: Array) -> Float[Arr
     taken_back = -jnp.sum(state.step * step, 1) > _TAKEN_BACK * lengths
     more = jnp.minimum((1.0 + state.damping) / 2, _MOST_DAMPING)
     return jnp.maximum(jnp.where(jnp.any(taken_back), more, _RELAXED * state.damping), least)
-
-
-def _gather(
-    location: AbstractLocation,
-    label_variance: Array,
-    fields: Float[Array, "s L 2"],
-    cavity: Float[Array, "s L 2"],
-    block: Block,
-) -> tuple[Float[Array, "s L 2"], Sums]:
-    """The scores `f` of a block and its part in the sums; an empty row adds nothing."""
-    there = block.lengths > 0
-    missing = block.labels[:, None] - cavity[..., 1]
-    misfit = missing**2 / label_variance
-    weights = jax.vmap(location.weigh)(cavity[..., None, :, 0], block.mask | ~there[:, None])
-    found = jax.vmap(location.posterior)(weights, -misfit / 2)
-    posterior = jnp.where(block.mask, found.probability, 0.0)
-    score_v = posterior * missing / label_variance
-    scores = jnp.stack([jnp.where(block.mask, found.score[:, 0], 0.0), score_v], -1)
-    added = Sums(
-        block.transposed(scores),
-        jnp.sum(scores**2, (0, 1)),
-        jnp.sum(posterior**2),
-        jnp.sum(posterior * misfit) - jnp.sum(there),
-        jnp.stack(
-            [
-                jnp.sum(jnp.sum(cavity[..., 0] * scores[..., 0], 1) ** 2),
-                jnp.sum((fields[..., 0] * score_v) ** 2),
-            ]
-        ),
-    )
-    return scores, added
 
 
 def _along_key(

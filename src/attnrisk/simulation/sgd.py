@@ -114,12 +114,13 @@ def fit_sgd(
     shares = [len(each) / max(sum(map(len, held)), 1) for each in held]
     per_epoch = max(1, sum(len(each) for each in kept) // batch)
     total = epochs * per_epoch
+    ends = set(np.linspace(0, total, min(records, total) + 1).round().astype(int)[1:].tolist())
     state = (point, bias), (jnp.zeros_like(point), jnp.zeros_like(bias))
     path = [(0, data.overlaps(point), np.asarray(bias))]
     losses = [float(_loss(*arrays[:2], state[0], held, shares))] if held_out else []
     result, best, ended = Result.FINISHED, 0, state[0]
     try:
-        for rows in _batches(kept, per_epoch, epochs, key, _record_steps(total, records)):
+        for rows in _batches(kept, per_epoch, epochs, key, ends):
             ahead = _descend(*arrays, state, rows)
             if not float(jnp.sum(ahead[0][0] ** 2)) <= LARGEST * data.dim:
                 result = Result.DIVERGED
@@ -166,11 +167,6 @@ def _split(
         raise refuse("held_out", share, "0 where a group of equal lengths has one sequence")
     parts = [np.split(rng.permutation(row), [n]) for row, n in zip(rows, counts, strict=True)]
     return [np.sort(kept) for _, kept in parts], [held for held, _ in parts]
-
-
-def _record_steps(total: int, records: int) -> set[int]:
-    """The numbers of steps after which the overlaps are measured; the last is `total`."""
-    return set(np.linspace(0, total, min(records, total) + 1).round().astype(int)[1:].tolist())
 
 
 def _batches(
