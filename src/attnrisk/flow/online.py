@@ -42,7 +42,8 @@ _STEPS_TRIED = 0.05, 20.0  # between which the largest step is sought
 class OnlineSGD(AbstractResult):
     """Path of online SGD: overlaps and risk at each time, with standard errors over Sobol points.
 
-    `M` and `Q` are estimates of the overlap matrices with a leading axis of times; `overlaps` has their values.
+    `M` and `Q` are estimates of the overlap matrices with a leading axis of times; `overlaps` has their values, and
+    `end` the last. `end_risk` is the risk at the last time; at convergence, that at finite step size.
     """
 
     recorded: ClassVar = ("result", "converged", "end_time", "end_risk", "end")
@@ -52,20 +53,9 @@ class OnlineSGD(AbstractResult):
     risk: Estimate
     end_time: float
 
-    @property
-    def overlaps(self) -> Overlaps:
-        """Overlaps at each time."""
-        return Overlaps(self.M.value, self.Q.value)
-
-    @property
-    def end(self) -> Overlaps:
-        """Overlaps at the last time."""
-        return Overlaps(self.M.value[-1], self.Q.value[-1])
-
-    @property
-    def end_risk(self) -> Estimate:
-        """Risk at the last time; at convergence, the risk at finite step size."""
-        return Estimate(self.risk.value[-1], self.risk.error[-1], self.risk.kind)
+    overlaps = property(lambda self: Overlaps(self.M.value, self.Q.value))
+    end = property(lambda self: jax.tree.map(lambda leaf: leaf[-1], self.overlaps))
+    end_risk = property(lambda self: jax.tree.map(lambda leaf: leaf[-1], self.risk))
 
 
 def online_sgd(

@@ -64,7 +64,9 @@ class FixedPoint(AbstractResult):
 class OptimalAsymptotics(eqx.Module):
     """Lowest achievable test risk and the risk that message passing reaches, from two fixed points.
 
-    `reachable` is found from an uninformed initialisation, `informed` from known locations.
+    `reachable` is found from an uninformed initialisation, `informed` from known locations. `risk`, `q_k` and `q_v` are
+    the best possible test risk, noise included, and the overlaps of the optimal estimates of `k*` and `v*`.
+    `reachable_risk` is the test risk of message passing, the lowest that a known polynomial-time algorithm attains.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -79,31 +81,16 @@ class OptimalAsymptotics(eqx.Module):
     reachable: FixedPoint
     informed: FixedPoint
 
+    risk = property(lambda self: self.optimum.risk)
+    reachable_risk = property(lambda self: self.reachable.risk)
+    q_k = property(lambda self: self.optimum.q_k)
+    q_v = property(lambda self: self.optimum.q_v)
+
     @property
     def optimum(self) -> FixedPoint:
         """The fixed point with the larger free entropy."""
         better = float(self.informed.free_entropy) > float(self.reachable.free_entropy)
         return self.informed if better else self.reachable
-
-    @property
-    def risk(self) -> Estimate:
-        """The best possible test risk, noise included."""
-        return self.optimum.risk
-
-    @property
-    def reachable_risk(self) -> Estimate:
-        """The test risk of message passing, the lowest that a known polynomial-time algorithm attains."""
-        return self.reachable.risk
-
-    @property
-    def q_k(self) -> Estimate:
-        """Overlap of the optimal estimate of `k*`."""
-        return self.optimum.q_k
-
-    @property
-    def q_v(self) -> Estimate:
-        """Overlap of the optimal estimate of `v*`."""
-        return self.optimum.q_v
 
     @property
     def hard(self) -> bool:
@@ -287,10 +274,10 @@ def _branch(task: AbstractSamplable, alpha: float, start: np.ndarray, points: Po
     outcomes = np.stack(
         [np.stack(outcome(task, alpha, *each), -1) for each in zip(probes, around, strict=True)]
     )
-    ahead = np.stack([evolution.next_depths(_pooled(each)) for each in around])
+    ahead = np.stack([evolution.depths_from(jax.tree.map(np.mean, each)) for each in around])
     pull, slopes = ((each[1:] - each[0]) / _PROBE for each in (ahead, np.mean(outcomes, 1)))
     response = np.linalg.solve(np.eye(2) - pull, slopes)
-    own = evolution.next_depths(around[0])
+    own = evolution.depths_from(around[0])
     replicates = outcomes[0] + (own - np.mean(own, 0)) @ response
     spread = np.std(replicates, 0, ddof=1) / np.sqrt(RANDOMISATIONS)
     errors = spread + np.abs(end.step @ response)
@@ -313,15 +300,13 @@ class StateEvolution(NamedTuple):
     def evidence(self, depth: Float[np.ndarray, "2"]) -> Evidence:
         """The evidence of each randomisation."""
         task, at = as_arrays((self.task, depth))
-        found = evidence(task, at, self.points)
-        return jax.tree.map(np.asarray, found)
+        return jax.tree.map(np.asarray, evidence(task, at, self.points))
 
     def next_depth(self, depth: Float[np.ndarray, "2"]) -> Float[np.ndarray, "2"]:
         """The next depths from the mean over all points."""
-        return self.next_depths(_pooled(self.evidence(depth)))
+        return self.depths_from(jax.tree.map(np.mean, self.evidence(depth)))
 
-    def next_depths(self, seen: Evidence) -> Float[np.ndarray, "*batch 2"]:
-        """The depths that follow from some evidence."""
+    def depths_from(self, seen: Evidence) -> Float[np.ndarray, "*batch 2"]:
         depth_k, depth_v = (np.log1p(self.alpha * it) for it in (seen.signal_k, seen.signal_v))
         recovering = (float(self.task.noise) == 0.0) & (depth_v > _RECOVERING)
         return np.stack([depth_k, np.where(recovering, _RECOVERED, depth_v)], -1)
@@ -336,11 +321,6 @@ class Outcome(NamedTuple):
     q_hat_v: Any
     free_entropy: Any
     risk: Any
-
-
-def _pooled(seen: Evidence) -> Evidence:
-    """The mean over randomisations."""
-    return jax.tree.map(np.mean, seen)
 
 
 def outcome(

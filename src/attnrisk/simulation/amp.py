@@ -33,7 +33,7 @@ Watch = Callable[[int, float], None]
 
 
 class Path(eqx.Module):
-    """Overlaps at the start and after each step: with the teacher, and as estimated without knowing it."""
+    """Overlaps at the start and after each step: `k·k*/D` and `v·v*/D`, and `1 − V`, the algorithm's own estimates."""
 
     q_k: Float[np.ndarray, " steps"]
     q_v: Float[np.ndarray, " steps"]
@@ -44,7 +44,8 @@ class Path(eqx.Module):
 class AMPFit(AbstractResult):
     """Estimates of `k*` and `v*` by approximate message passing.
 
-    `residual` is the root mean square of the last step, of `k` or `v`, whichever is larger. `location` is the posterior
+    `q_k`, `q_v`, `expected_q_k` and `expected_q_v` are those at the end of `path`, after `iterations` steps. `residual`
+    is the root mean square of the last step, of `k` or `v`, whichever is larger. `location` is the posterior
     distribution of the location given the estimate of `k`.
     """
 
@@ -60,6 +61,12 @@ class AMPFit(AbstractResult):
     path: Path
     residual: float
 
+    q_k = property(lambda self: float(self.path.q_k[-1]))
+    q_v = property(lambda self: float(self.path.q_v[-1]))
+    expected_q_k = property(lambda self: float(self.path.expected_q_k[-1]))
+    expected_q_v = property(lambda self: float(self.path.expected_q_v[-1]))
+    iterations = property(lambda self: len(self.path.q_k) - 1)
+
     @property
     def risk(self) -> Estimate:
         """Population risk of the posterior mean of a label, label noise included."""
@@ -67,31 +74,6 @@ class AMPFit(AbstractResult):
         if scale is None:
             return population_risk(self.task, LocationAttention(self.location), self.overlaps)
         return population_risk(self.task, Softmax(), self.overlaps.stretched(float(scale)))
-
-    @property
-    def q_k(self) -> float:
-        """`k·k*/D`."""
-        return float(self.path.q_k[-1])
-
-    @property
-    def q_v(self) -> float:
-        """`v·v*/D`."""
-        return float(self.path.q_v[-1])
-
-    @property
-    def expected_q_k(self) -> float:
-        """`1 − V_k`, the algorithm's own estimate of `q_k`."""
-        return float(self.path.expected_q_k[-1])
-
-    @property
-    def expected_q_v(self) -> float:
-        """`1 − V_v`, the algorithm's own estimate of `q_v`."""
-        return float(self.path.expected_q_v[-1])
-
-    @property
-    def iterations(self) -> int:
-        """Number of steps."""
-        return len(self.path.q_k) - 1
 
 
 def fit_amp(

@@ -49,19 +49,12 @@ _SAME = 1e-8  # objectives that differ by less, relative, are one minimum
 
 
 class AbstractFit(AbstractResult):
-    """A student learned from a dataset: its keys and the value vector, and why learning stopped."""
+    """A student learned from a dataset: its vectors, `k` of the first head and `v`."""
 
     vectors: eqx.AbstractVar[Float[np.ndarray, "P D"]]
 
-    @property
-    def k(self) -> Float[np.ndarray, " D"]:
-        """The key vector of one head."""
-        return self.vectors[0]
-
-    @property
-    def v(self) -> Float[np.ndarray, " D"]:
-        """The value vector."""
-        return self.vectors[-1]
+    k = property(lambda self: self.vectors[0])
+    v = property(lambda self: self.vectors[-1])
 
 
 class ERMFit(AbstractFit):
