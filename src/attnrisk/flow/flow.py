@@ -190,14 +190,10 @@ def feature_times(times: Any, overlaps: Overlaps) -> list[float | None]:
     sizes = np.abs(M[:, :-1, :-1]).max(1)
     found: list[float | None] = []
     for size in sizes.T:
-        reached = np.flatnonzero(size >= size[-1] / 2.0)
-        if size[-1] < _FOUND:
-            found.append(None)
-            continue
-        last = max(int(reached[0]), 1)
-        before, after = size[last - 1], size[last]
-        share = np.clip((size[-1] / 2.0 - before) / max(after - before, 1e-300), 0.0, 1.0)
-        found.append(float(times[last - 1] + share * (times[last] - times[last - 1])))
+        half, at = size[-1] / 2.0, int(np.argmax(size >= size[-1] / 2.0))
+        near = slice(max(at - 1, 0), at + 1)
+        is_found = size[-1] >= _FOUND
+        found.append(float(np.interp(half, size[near], times[near])) if is_found else None)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from .asymptotics import ERMAsymptotics, Ridge
 from .erm import erm_asymptotics
-from .heads import head_separation
 from .needs import Needs, needed_data
 from .optimal import (
     FixedPoint,
@@ -11,6 +10,7 @@ from .optimal import (
     optimal_asymptotics,
     state_evolution,
 )
+from .separation import head_separation
 from .thresholds import Thresholds, optimal_thresholds
 from .tuning import tuned_erm_asymptotics
 

@@ -15,7 +15,7 @@ Only the computations per sample are compiled; means and small matrices use NumP
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -346,12 +346,16 @@ def pulls(
 
 
 def samples_at(
-    task: AbstractTask, unknowns: Unknowns, group: Points
-) -> tuple[CavitySamples, Sample]:
-    """The cavity samples of a group at one set of unknowns, and the same with one axis for point and location."""
+    averages: Averages, unknowns: Unknowns, last: Any
+) -> Iterator[tuple[Points, Float[np.ndarray, " n"], Sample, Minimum]]:
+    """For each length its points, and of their cavity samples at one set of unknowns the weights and the minima."""
     one = jax.tree.map(lambda each: each[None], unknowns)
-    seen = cavity_samples(task, one, group, locate(task, unknowns.correlation, group))
-    return seen, jax.tree.map(lambda leaf: leaf[0], flat(seen.sample))
+    for group, near in zip(averages.joined, last, strict=True):
+        where = locate(averages.task, unknowns.correlation, group)
+        seen = cavity_samples(averages.task, one, group, where)
+        sample = jax.tree.map(lambda leaf: leaf[0], flat(seen.sample))
+        weights = group.weight * seen.probability.ravel() / len(seen.probability)
+        yield group, weights, sample, minima_of(averages.attention, sample, unknowns, near, False)
 
 
 def flat(sample: Sample) -> Sample:

@@ -36,7 +36,6 @@ from .newton import (
 from .samples import draw
 from .scope import (
     check_seed,
-    is_multiple,
     join_bias,
     learnable,
     learner,
@@ -71,13 +70,6 @@ class Problem(Averages):
         task = learnable(task, attention)
         log2_points, seed = whole("log2_points", log2_points, 1, 24), check_seed(seed)
         points = draw(task, attention.keys, log2_points, RANDOMISATIONS, seed)
-        return cls.with_free_bias(task, attention, points)
-
-    @classmethod
-    def with_free_bias(
-        cls, task: AbstractTask, attention: AbstractAttention, points: Any
-    ) -> "Problem":
-        """The problem with a learned bias among the unknowns."""
         bare, first = split_bias(attention)
         return cls(task, bare, points, first)
 
@@ -282,7 +274,8 @@ class Problem(Averages):
     def _engines(self, x: np.ndarray, longest: float, biases: np.ndarray) -> list[Any]:
         """An engine for the risk; for several heads or features also another of its shape, which gives the error."""
         task: Any = self.task
-        if not is_multiple(task, self.attention) or not has_exact_heads(task, self.attention):
+        has_one = self.attention.keys == 1 and not task.has_random_shift
+        if has_one or not has_exact_heads(task, self.attention):
             scale = 2.0 ** max(1, int(np.ceil(np.log2(longest))))
             return [light_plan(task, self.with_bias(x), scale, scale, scale)]
         strength = float(task.strength)

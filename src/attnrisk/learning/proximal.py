@@ -189,27 +189,6 @@ def _descend(
     return jax.lax.fori_loop(0, 1 + steps, lambda _, at: jax.vmap(step)(at, samples), first).minimum
 
 
-def search(
-    attention: AbstractAttention,
-    last: Float[Array, "n H L"],
-    samples: Sample,
-    response: Response,
-) -> Float[Array, "n H L"]:
-    """Points near the lowest minima, searched from the last minima, the cavity fields, and moves off them."""
-    moves = (best_moves if attention.has_sums else all_moves)(attention, samples, response)
-    starts = jnp.concatenate([last[None], samples.keys[None], samples.keys + moves])
-    # One after another: arrays of all starts would be spread over threads, which costs more than they gain. An
-    # accelerator waits for small arrays, and takes all at once.
-    at_once = None if jax.default_backend() == "cpu" else len(starts)
-    ends, energies = jax.lax.map(
-        lambda start: _descend_roughly(attention, start, samples, response),
-        starts,
-        batch_size=at_once,
-    )
-    lowest = jnp.argmin(energies, 0)[None, :, None, None]
-    return jnp.take_along_axis(ends, lowest, 0)[0]
-
-
 @eqx.filter_jit
 def minimise(
     attention: AbstractAttention,
@@ -222,7 +201,23 @@ def minimise(
 
     Newton's method, which takes most of the time to compile, serves both.
     """
-    near = jax.lax.cond(anew, lambda: search(attention, last, samples, response), lambda: last)
+
+    def search() -> Float[Array, "n H L"]:
+        """Near the lowest minima, from the last minima, the cavity fields, and moves off them."""
+        moves = (best_moves if attention.has_sums else all_moves)(attention, samples, response)
+        starts = jnp.concatenate([last[None], samples.keys[None], samples.keys + moves])
+        # One after another: arrays of all starts would be spread over threads, which costs more than they gain. An
+        # accelerator waits for small arrays, and takes all at once.
+        at_once = None if jax.default_backend() == "cpu" else len(starts)
+        ends, energies = jax.lax.map(
+            lambda start: _descend_roughly(attention, start, samples, response),
+            starts,
+            batch_size=at_once,
+        )
+        lowest = jnp.argmin(energies, 0)[None, :, None, None]
+        return jnp.take_along_axis(ends, lowest, 0)[0]
+
+    near = jax.lax.cond(anew, search, lambda: last)
     steps = jnp.where(anew, _LAST_STEPS, _WARM_STEPS)
     return _descend(attention, near, samples, response, steps)
 

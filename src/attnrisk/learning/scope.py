@@ -61,11 +61,6 @@ def learnable(task: AbstractTask, attention: AbstractAttention | None = None) ->
     return check_noise(task)
 
 
-def is_multiple(task: AbstractTask, attention: AbstractAttention) -> bool:
-    """Whether there are several key vectors, of the student or of the teacher, or features of a random shift."""
-    return attention.keys > 1 or task.has_random_shift
-
-
 def check_noise(task: Any) -> Any:
     """The task, if its label noise does not exceed the limit."""
     if task.noise > LOUDEST:

@@ -20,10 +20,12 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.optimize import brentq
 
+from .._check import of_type, refuse
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
+from ..population.overlaps import Overlaps
 from .energy import Sample, residual
-from .equations import Averages, Displacements, in_groups, minima_of, samples_at
+from .equations import Averages, Displacements, in_groups, samples_at
 from .unknowns import Response, Unknowns
 
 # A sample with a stiffness `1 + V_d K` below the first number separates by itself and is left out. Where more than the
@@ -34,6 +36,23 @@ _TRIED, _LARGEST = 600, 1e6
 _REAL = (
     1e-6  # imaginary part, relative, of an eigenvalue that noise may have split from a real pair
 )
+
+
+def head_separation(overlaps: Overlaps) -> float:
+    """Mean of `1 − Q_hh'/√(Q_hh Q_h'h')` over pairs of keys.
+
+    Args:
+        overlaps: Overlaps of two or more heads.
+
+    Returns:
+        0 for identical directions, 1 for orthogonal keys, 2 for a pair of opposite keys.
+    """
+    Q = np.asarray(of_type("overlaps", overlaps, Overlaps, "of type Overlaps").Q)[:-1, :-1]
+    if len(Q) < 2:
+        raise refuse("overlaps", f"(of {len(Q)} key vector)", "those of two heads or more")
+    sizes = np.sqrt(np.maximum(np.diag(Q), 1e-300))
+    rows, columns = np.triu_indices(len(Q), 1)
+    return float(np.mean(1.0 - Q[rows, columns] / (sizes[rows] * sizes[columns])))
 
 
 class Separation(NamedTuple):
@@ -125,11 +144,9 @@ def separation(
 
 def _curved(heads: Any, unknowns: Unknowns, averages: Averages, last: Any) -> list[_Curved]:
     """The samples of one group of randomisations, by length."""
-    task, attention, found = averages.task, averages.attention, []
-    root, (m,), ((q,),) = np.sqrt(heads.keys), unknowns.keys.M, unknowns.keys.Q
-    for group, near in zip(averages.joined, last, strict=True):
-        seen, sample = samples_at(task, unknowns, group)
-        chi = np.asarray(minima_of(attention, sample, unknowns, near, False).chi)
+    root, (m,), ((q,),), found = np.sqrt(heads.keys), unknowns.keys.M, unknowns.keys.Q, []
+    for group, weights, sample, at in samples_at(averages, unknowns, last):
+        chi = np.asarray(at.chi)
         copies = jnp.repeat(chi, heads.keys, 1)
         curvature = np.asarray(_curvatures(heads, copies, sample, unknowns.response))
         chi, omega = chi[:, 0], sample.keys[:, 0]
@@ -138,8 +155,7 @@ def _curved(heads: Any, unknowns: Unknowns, averages: Averages, last: Any) -> li
         pull = (chi - omega) / unknowns.keys.V[0, 0]
         fields = np.concatenate([teacher, (root * omega)[..., None], (pull / root)[..., None]], -1)
         values, vectors = np.linalg.eigh(curvature)
-        weight = group.weight * seen.probability.ravel() / len(seen.probability)
-        found.append(_Curved(weight, values, vectors.swapaxes(1, 2) @ fields))
+        found.append(_Curved(weights, values, vectors.swapaxes(1, 2) @ fields))
     return found
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..attention import AbstractAttention
 from .energy import Sample, apply, fit
-from .equations import Averages, Displacements, in_groups, minima_of, samples_at
+from .equations import Averages, Displacements, in_groups, samples_at
 from .proximal import Minimum
 from .unknowns import Response, Unknowns, block_diagonal
 
@@ -37,15 +37,11 @@ def stability(
 
 def _growth_of(unknowns: Unknowns, averages: Averages, last: Any) -> tuple[np.ndarray, float]:
     """Over the samples of one group of randomisations, the mean of `J ⊗ J` contracted on tokens."""
-    task, attention = averages.task, averages.attention
     rows, response = averages.layout.heads + 1, unknowns.response
     total, unresolved = np.zeros((rows,) * 4), 0.0
-    for group, near in zip(averages.joined, last, strict=True):
-        seen, sample = samples_at(task, unknowns, group)
-        weights = group.weight * seen.probability.ravel() / len(seen.probability)
-        at = minima_of(attention, sample, unknowns, near, False)
+    for _, weights, sample, at in samples_at(averages, unknowns, last):
         signs = np.random.default_rng(0).choice([-1.0, 1.0], sample.values.shape)
-        products = products_of(attention, at, sample, response, signs)
+        products = products_of(averages.attention, at, sample, response, signs)
         total += np.tensordot(weights, np.asarray(products), 1)
         gradient = np.asarray(at.gradient)
         squares = np.einsum("nal,ab,nbl->n", gradient, response.k, gradient)

@@ -110,11 +110,7 @@ class Trained(AbstractResult):
         return float(np.mean(self.losses[-_STRIDE:]))
 
 
-class _State(NamedTuple):
-    """All that a training carries from one step to the next, with an axis of copies."""
-
-    parameters: Any
-    moments: Any
+_State = tuple[Any, Any]  # parameters and moments, with an axis of copies
 
 
 def train(
@@ -140,7 +136,7 @@ def train(
     for_models, for_data = jax.vmap(jax.random.split, out_axes=1)(keys)
     models = _start(setting, for_models)
     parameters, skeleton = eqx.partition(models, eqx.is_inexact_array)
-    state = _State(parameters, jax.vmap(_OPTIMISER.init)(parameters))
+    state = parameters, jax.vmap(_OPTIMISER.init)(parameters)
     rates = jnp.asarray([each.learning_rate for each in copies], jnp.float32)
 
     file = None if checkpoint is None else Path(checkpoint, _FILE)
@@ -163,12 +159,12 @@ def train(
             result = Result.INTERRUPTED
             break
     drawn = (eqx.filter_jit(setting.task.held_out)(split, HELD_OUT) for split in SPLITS[1:])
-    given = setting.batch, state.parameters, skeleton
+    given = setting.batch, state[0], skeleton
     validation, test = (np.asarray(_measure(held, *given)) for held in drawn)
     seconds = (time.perf_counter() - begun) / len(copies)
     trained = []
     for at, each in enumerate(copies):
-        own = jax.tree.map(lambda leaf: leaf[at], state.parameters)  # noqa: B023
+        own = jax.tree.map(lambda leaf: leaf[at], state[0])  # noqa: B023
         loss, accuracy = test[at].tolist()
         fine = np.all(np.isfinite(losses[at])) and math.isfinite(loss)
         trained.append(
@@ -219,7 +215,7 @@ def _advance(
         slopes, moments = _OPTIMISER.update(slopes, moments, parameters)
         pace = rate * _schedule(first + at, setting.steps)
         parameters = jax.tree.map(lambda own, slope: own - pace * slope, parameters, slopes)
-        return _State(parameters, moments), losses.at[at].set(loss)
+        return (parameters, moments), losses.at[at].set(loss)
 
     # The number of steps is no constant, so that the last ones need no compilation of their own.
     none = jnp.zeros(_STRIDE, jnp.float32)
