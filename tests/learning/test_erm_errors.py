@@ -5,6 +5,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.learning import erm
+from attnrisk.learning.equations import map_step
 from attnrisk.learning.newton import distinct, run_newton
 from attnrisk.learning.problem import Problem
 
@@ -21,11 +22,12 @@ def test_samples_that_jump_between_minima_widen_the_error():
     problem = Problem.of(task, attention, 7, 0)
     starts = problem.starts(ridge)
     (best, *_) = distinct([run_newton(problem, alpha, ridge, start) for start in starts])
-    steps = 0.03 * np.abs(best.x)
-    sides = [
-        [problem.searched(best, best.x + side * step) for side in (1.0, -1.0)]
-        for step in np.diag(steps)
-    ]
+    steps, given = 0.03 * np.abs(best.x), (alpha, ridge, best.displacements)
+
+    def searched(x):
+        return map_step(problem, x, *given, known=best.step)[1].target
+
+    sides = [[searched(best.x + side * step) for side in (1.0, -1.0)] for step in np.diag(steps)]
     jacobian = np.array([above - below for above, below in sides]).T / (2.0 * steps)
     whole = best._replace(step=best.step._replace(jacobian=jacobian))
     found = problem.report(best)

@@ -38,9 +38,8 @@ _MARGIN = 0.9  # of a reach that may be used: the end of a step may lie beyond
 # converge slowly, and two of like order may agree by chance.
 _FINER, _FINER_AT_KINKS = 1.25, 2.0
 _BATCH = 16  # states in a compiled call
-_FEWER_POINTS = (
-    11  # random points of a flow of several heads, whose Hessian has many rows; a power of two
-)
+# Random points of a flow of several heads, whose Hessian has many rows; a power of two.
+_FEWER_POINTS = 11
 # Noise of vectors where random points are used: it moves the risk by some 10^-4, less than the error of the points.
 SMOOTHING = 0.02
 
@@ -84,7 +83,6 @@ class Problem(eqx.Module):
         return vectors, xp.broadcast_to(xp.asarray(bias), shape)
 
     def overlaps(self, states: Any) -> Overlaps:
-        """The overlaps of states."""
         return overlaps_of(self.unpack(states)[0], self.task.features + 1)
 
     @property
@@ -93,7 +91,6 @@ class Problem(eqx.Module):
         return min(2 * SHARPEST, steepest(self.task, self.attention, aligned=False))
 
     def extent(self, states: Float[np.ndarray, "*batch n"]) -> Extent:
-        """The norms of the keys of states."""
         keys, features = self.unpack(states)[0][..., :-1, :], self.task.features
         parts = keys, keys[..., features:], keys[..., :features]
         return Extent(*(np.linalg.norm(part, axis=-1).max(-1) for part in parts))

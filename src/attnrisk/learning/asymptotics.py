@@ -52,21 +52,8 @@ class ERMAsymptotics(AbstractResult):
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
-        "test_risk",
-        "train_error",
-        "objective",
-        "m_k",
-        "q_k",
-        "V_k",
-        "m_v",
-        "q_v",
-        "V_v",
-        "replicon",
-        "jumps",
-        "seen_deviation",
-        "warning",
-        "result",
-        "converged",
+        *("test_risk", "train_error", "objective", "m_k", "q_k", "V_k", "m_v", "q_v", "V_v"),
+        *("replicon", "jumps", "seen_deviation", "warning", "result", "converged"),
     )
     test_risk: Estimate
     train_error: Estimate

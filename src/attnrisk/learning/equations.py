@@ -75,12 +75,10 @@ class Averages(NamedTuple):
 
     @property
     def layout(self) -> Layout:
-        """The shape of the unknowns."""
         return Layout(self.attention.keys, self.task.features, self.first_bias.size)
 
     @property
     def sample_count(self) -> int:
-        """Number of points of a randomisation."""
         return sum(len(each.label) for each in self.points[0])
 
     @property

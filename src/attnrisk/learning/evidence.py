@@ -50,7 +50,6 @@ class Uncertainty(NamedTuple):
 
 
 def uncertainty(depth: Float[Any, "2"], noise: Any) -> Uncertainty:
-    """The overlaps at a depth."""
     xp = depth.__array_namespace__()
     q, left = -xp.expm1(-depth), xp.exp(-depth)
     return Uncertainty(q[0], q[1], left[0], noise**2 + left[1])

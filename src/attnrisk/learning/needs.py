@@ -82,30 +82,25 @@ def needed_data(
     # With infinite data; biases of several heads are not learned.
     fixed = [each.with_free_bias(learns_bias(each)) for each in rivals]
     minima = [population_minimum(task, each) for each in fixed]
-    ends, converged = [each.risk for each in minima], all(each.converged for each in minima)
     near: dict[int, ERMAsymptotics | None] = {}
 
-    def learn(at: int, alpha: float) -> Difference:
+    def learn(at: int, alpha: float) -> ERMAsymptotics:
         found = tuned_erm_asymptotics(
             task, rivals[at], alpha, seed, log2_points, start=near.get(at)
         )
         near[at] = found if found.converged else None
-        return Difference(found.test_risk, found.converged)
-
-    if other is None:
-        return crossing(
-            lambda alpha: Difference((one := learn(0, alpha)).value - target, one.converged),
-            Difference(ends[0] - target, converged),
-        )
+        return found
 
     def difference(alpha: float) -> Difference:
-        own, its = learn(0, alpha), learn(1, alpha)
-        return Difference(own.value - its.value, own.converged and its.converged)
+        found = [learn(at, alpha) for at in range(len(rivals))]
+        own, *its = (each.test_risk for each in found)
+        return Difference(own - (its[0] if its else target), all(it.converged for it in found))
 
-    kinds = {each.kind for each in ends}
+    kinds = {each.risk.kind for each in minima}
     kind = ErrorKind.STANDARD if len(kinds) > 1 else kinds.pop()
-    limit = ends[0].as_kind(kind) - ends[1].as_kind(kind)
-    return crossing(difference, Difference(limit, converged))
+    own, *its = (each.risk.as_kind(kind) for each in minima)
+    limit = own - (its[0] if its else target)
+    return crossing(difference, Difference(limit, all(each.converged for each in minima)))
 
 
 def crossing(value: Callable[[float], Difference], infinite: Difference) -> Needs:

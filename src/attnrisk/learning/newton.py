@@ -49,7 +49,6 @@ class FixedPointSolution(NamedTuple):
 
     @property
     def objective(self) -> float:
-        """The objective per dimension."""
         penalty, _ = self.layout.penalty(self.ridge, self.x)
         return self.alpha * float(np.mean(self.step.train)) / 2 + penalty
 

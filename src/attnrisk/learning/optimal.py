@@ -42,14 +42,8 @@ class FixedPoint(AbstractResult):
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
-        "q_k",
-        "q_v",
-        "free_entropy",
-        "risk",
-        "residual",
-        "steps",
-        "result",
-        "converged",
+        *("q_k", "q_v", "free_entropy", "risk"),
+        *("residual", "steps", "result", "converged"),
     )
     q_k: Estimate
     q_v: Estimate
@@ -70,13 +64,8 @@ class OptimalAsymptotics(eqx.Module):
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
-        "risk",
-        "reachable_risk",
-        "q_k",
-        "q_v",
-        "hard",
-        "result",
-        "converged",
+        *("risk", "reachable_risk", "q_k", "q_v", "hard"),
+        *("result", "converged"),
     )
     reachable: FixedPoint
     informed: FixedPoint
@@ -220,12 +209,10 @@ def _numbers(counts: tuple[int, ...], log2_points: int, seed: int) -> tuple[np.n
 
 
 def reachable(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoint:
-    """The fixed point from an uninformed initialisation."""
     return _branch(task, alpha, np.zeros(2), points)
 
 
 def informed(task: AbstractSamplable, alpha: float, points: Points) -> FixedPoint:
-    """The fixed point from an informed initialisation."""
     return _branch(task, alpha, informed_start(task, alpha), points)
 
 
@@ -298,7 +285,6 @@ class StateEvolution(NamedTuple):
     points: Points
 
     def evidence(self, depth: Float[np.ndarray, "2"]) -> Evidence:
-        """The evidence of each randomisation."""
         task, at = as_arrays((self.task, depth))
         return jax.tree.map(np.asarray, evidence(task, at, self.points))
 

@@ -59,8 +59,6 @@ _LARGEST_ERROR = 0.5
 
 
 class Problem(Averages):
-    """The equations of one attention on one task."""
-
     @classmethod
     def of(
         cls, task: AbstractTask, attention: AbstractAttention, log2_points: int, seed: int
@@ -99,30 +97,23 @@ class Problem(Averages):
         own = signs * np.eye(features)[np.arange(heads) % features]
 
         def start(
-            name: str, overlap: float, residual: float, V_k: float, values: Any, bias: Any
+            name: str, M: Any, residual: Any, V_k: float, values: Any, bias: Any = self.first_bias
         ) -> Start:
-            M = overlap * own
-            keys = Order(M, M @ M.T + residual * np.eye(heads), V_k * np.eye(heads))
+            keys = Order(M, M @ M.T + residual, V_k * eye)
             m_v, q_v, V_v = (np.array([[each]]) for each in values)
             return Start(name, pack(Unknowns(keys, Order(m_v, q_v, V_v), bias)))
 
-        much = 0.1 * strength**2 + 0.1
-        level = self.first_bias + (
-            level_bias(self.task, self.attention) if self.layout.biases else 0
-        )
+        eye, much = np.eye(heads), 0.1 * strength**2 + 0.1
+        level = self.first_bias
+        if level.size:
+            level = level + level_bias(self.task, self.attention)
         found = (
-            start("no information", 0.05, 0.2 - 0.05**2, V_k, (0.05, 0.2, V_v), self.first_bias),
-            start("teacher", strength, much, min(V_k, 0.3), (1.0, 1.1, 0.1), level),
+            start("no information", 0.05 * own, (0.2 - 0.05**2) * eye, V_k, (0.05, 0.2, V_v)),
+            start("teacher", strength * own, much * eye, min(V_k, 0.3), (1.0, 1.1, 0.1), level),
         )
         if heads == 1 or self.attention.as_copies() is not None:
             return found
-        copies = Order(
-            np.zeros((heads, features)),
-            0.2 * np.ones((heads, heads)) + 1e-3 * np.eye(heads),
-            V_k * np.eye(heads),
-        )
-        values = Order(*(np.array([[each]]) for each in (0.6, 0.6, V_v)))
-        return (*found, Start("copies", pack(Unknowns(copies, values))))
+        return (*found, start("copies", 0.0 * own, 0.2 + 1e-3 * eye, V_k, (0.6, 0.6, V_v)))
 
     def locate(
         self, alpha: float, ridge: Ridge, most_steps: int = MOST_STEPS
@@ -206,10 +197,8 @@ class Problem(Averages):
         own = step.train - train
         _, penalty = found.layout.penalty(found.ridge, x)
         errors = np.array([found.error(unit) for unit in np.eye(x.size)])
-        matrices = zip(
-            self.layout.unpack(x).matrices(), self.layout.unpack(errors).matrices(), strict=True
-        )
-        M, Q, V = (Estimate(*each, ErrorKind.STANDARD) for each in matrices)
+        matrices = (self.layout.unpack(each).matrices() for each in (x, errors))
+        M, Q, V = (Estimate(a, b, ErrorKind.STANDARD) for a, b in zip(*matrices, strict=True))
         result, bias = found.result, None
         if self.first_bias.size:
             at = self.layout.places.bias
@@ -306,7 +295,8 @@ class Problem(Averages):
         error = deviations[0] / len(spread)
         reach = np.clip(_WIDE * error, _NARROWEST, LONGEST_STEP) * size * directions[0]
         sides = [layout.from_free(free + side * reach) for side in (1.0, -1.0)]
-        above, below = (self.searched(found, side) for side in sides)
+        given = found.alpha, found.ridge, found.displacements
+        above, below = (map_step(self, side, *given, known=step)[1].target for side in sides)
         apart = sides[0] - sides[1]
         missed = above - below - step.jacobian @ apart
         toward = slope.T @ (reach / size**2)
@@ -314,11 +304,6 @@ class Problem(Averages):
         share = np.linalg.norm(np.where(matters, slope @ missed / size, 0.0))
         jumps = float(share / (2.0 * np.linalg.norm(reach / size)))
         return step.jacobian + update, jumps
-
-    def searched(self, found: FixedPointSolution, x: np.ndarray) -> np.ndarray:
-        """The map at other unknowns nearby, with every sample minimised anew."""
-        given = found.alpha, found.ridge, found.displacements
-        return map_step(self, x, *given, known=found.step)[1].target
 
 
 @eqx.filter_jit

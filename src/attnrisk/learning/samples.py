@@ -93,7 +93,6 @@ class Locations(NamedTuple):
     slope: Float[Any, "H F n e F L"]
 
     def score_at(self, correlation: Float[np.ndarray, "*m H F"]) -> Float[np.ndarray, "*m n e F L"]:
-        """The score at a correlation nearby."""
         return self.score + np.tensordot(correlation - self.correlation, self.slope, 2)
 
 

@@ -17,7 +17,6 @@ from .asymptotics import Ridge
 LOUDEST, STRONGEST, MOST_DATA = 1e4, 1e6, 1e3  # label noise, ν and α
 RIDGES = 1e-9, 1e9
 
-
 # Beyond these a call takes an hour. The second is of scores in all where these meet in more than a few sums, and of
 # tokens where each location has to be visited.
 _LONGEST, _LONGEST_DENSE = 1000, 32
@@ -26,9 +25,8 @@ _TOKENS = 10.0  # at which a kernel that knows the length is looked at
 _FARTHEST = 1e6  # score at which a power may vanish
 # Between ±_WIDE a jump is located by so many sections into so many parts, to double precision.
 _WIDE, _PARTS, _SECTIONS = 30.0, 256, 6
-_NEAR = np.array(
-    [1.0, -1.0, 5.0, -5.0, 20.0, -20.0]
-)  # scores, each paired with the next one outwards
+# Scores, each paired with the next one outwards.
+_NEAR = np.array([1.0, -1.0, 5.0, -5.0, 20.0, -20.0])
 _PAIRS = np.array([_NEAR, _NEAR + np.sign(_NEAR)])
 
 
@@ -82,7 +80,6 @@ def check_ridge(ridge: Ridge) -> Ridge:
 
 
 def check_seed(seed: int) -> int:
-    """A valid seed of the Sobol points."""
     return whole("seed", seed, 0, 2**32 - 1)
 
 

@@ -33,9 +33,8 @@ from .unknowns import Response, Unknowns
 _SOFT, _RARE = 0.05, 1e-3
 # Values of V_d among which the first root is bracketed, up to the second number over r_k.
 _TRIED, _LARGEST = 600, 1e6
-_REAL = (
-    1e-6  # imaginary part, relative, of an eigenvalue that noise may have split from a real pair
-)
+# Imaginary part, relative, of an eigenvalue that noise may have split from a real pair.
+_REAL = 1e-6
 
 
 def head_separation(overlaps: Overlaps) -> float:

@@ -1,6 +1,6 @@
 """Ridge penalties of lowest test risk, `E_σ(α)` (section 6), by gradient descent through the fixed point."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -47,9 +47,8 @@ _WEAKER = (
     (0.99, 64.0, 8.0),
     (0.99, 512.0, 8.0),
 )
-_VANISHING = (
-    1e-6  # a gain over no prediction, whose risk is at least 1, without which nothing is learned
-)
+# A gain over no prediction, whose risk is at least 1, without which nothing is learned.
+_VANISHING = 1e-6
 _NOT_FOUND = 1e3  # a risk that no line search accepts, where there is no fixed point
 
 
@@ -218,20 +217,17 @@ def ridge_increase(lower: ERMAsymptotics, other: ERMAsymptotics) -> Float[np.nda
     return rise * min(1.0, _STIFFER / max(float(np.max(rise)), _FLAT))
 
 
+@dataclass
 class Descent:
     """The test risk as a function of the logarithms of the ridges; each fixed point starts from the one before."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        alpha: float,
-        smallest: Float[np.ndarray, "2"],
-        largest: Float[np.ndarray, "2"],
-    ):
-        self.problem, self.alpha = problem, alpha
-        self.smallest, self.largest = smallest, largest
-        self.last: Start | None = None
-        self.evaluations, self.error = 0, 0.0
+    problem: Problem
+    alpha: float
+    smallest: Float[np.ndarray, "2"]
+    largest: Float[np.ndarray, "2"]
+    last: Start | None = None
+    evaluations: int = 0
+    error: float = 0.0
 
     def __call__(self, logs: np.ndarray) -> tuple[float, Float[np.ndarray, "2"]]:
         self.evaluations += 1

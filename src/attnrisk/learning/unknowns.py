@@ -39,7 +39,6 @@ class Unknowns(NamedTuple):
 
     @property
     def blocks(self) -> tuple[Order, Order]:
-        """The two blocks."""
         return self.keys, self.values
 
     @property
@@ -90,7 +89,6 @@ def updated(hats: Unknowns, ridges: Any) -> Unknowns:
 
 
 def pack(unknowns: Unknowns) -> Float[np.ndarray, "*batch n"]:
-    """The flat vector."""
     parts = []
     for M, Q, V in unknowns.blocks:
         rows, columns = np.tril_indices(Q.shape[-1])
@@ -106,7 +104,6 @@ class Layout(NamedTuple):
     biases: int = 0
 
     def unpack(self, x: Float[np.ndarray, "*batch n"]) -> Unknowns:
-        """The blocks of a flat vector."""
         places = self.places
         blocks = (Order(*(x[..., each] for each in block)) for block in places.blocks)
         return Unknowns(*blocks)._replace(bias=x[..., places.bias])
@@ -161,7 +158,6 @@ class Layout(NamedTuple):
         return pack(Unknowns(*blocks)._replace(bias=given.bias))
 
     def from_free(self, free: Float[np.ndarray, "*batch n"]) -> Float[np.ndarray, "*batch n"]:
-        """The unknowns of free numbers."""
         blocks, given = [], self.unpack(free)
         for M, *factors in given.blocks:
             eye = np.eye(M.shape[-2])

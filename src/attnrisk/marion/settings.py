@@ -39,7 +39,6 @@ class Setting:
 
     @property
     def task(self) -> SpikedSLR:
-        """The task of the experiment."""
         return SpikedSLR(self.dim / 2, length=10, noise=self.noise, spread=math.sqrt(0.5))
 
 

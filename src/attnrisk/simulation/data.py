@@ -274,7 +274,6 @@ def stream(
 
 
 def check_data(data: Any) -> Any:
-    """Refuse arguments that are not datasets."""
     return of_type("data", data, AbstractDataset, "a dataset, such as sample(task, key, 100, 20)")
 
 

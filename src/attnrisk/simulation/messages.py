@@ -165,6 +165,5 @@ def _along_key(
 
 
 def place_of(teacher: Float[Array, "2 D"], messages: Messages) -> Float[Array, "4"]:
-    """The overlaps on the path."""
     measured = jnp.sum(teacher * messages.vectors, 1) / teacher.shape[1]
     return jnp.concatenate([measured, 1.0 - messages.variances])

@@ -25,9 +25,8 @@ from .data import AbstractDataset, check_data
 from .erm import AbstractFit, check_padding, check_start, default_starts, sequence_losses
 
 Watch = Callable[[int, int], None]
-_State = tuple[
-    tuple[Array, Array], tuple[Array, Array]
-]  # vectors and biases, and the same of the average
+# Vectors and biases, and the same of the average.
+_State = tuple[tuple[Array, Array], tuple[Array, Array]]
 
 
 class SGDPath(AbstractFit):

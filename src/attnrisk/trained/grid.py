@@ -52,7 +52,6 @@ def figure1_models(quick: bool) -> list[Model]:
 
 
 def figure1_model(quick: bool, width: int, task: str, attention: str) -> Model:
-    """A model of figure 1."""
     sizes = (_QUICK_SIZES if quick else _SIZES)[task]
     rates = _QUICK_RATES if quick else _RATES
     grid = {"learning_rates": rates, "seeds": _SEEDS}

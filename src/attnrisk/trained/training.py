@@ -26,9 +26,8 @@ from .tasks import SPLITS, AbstractTokenTask, Batch
 LARGEST_SEED = 2**32 - 1
 LARGEST_WIDTH, LARGEST_LAYERS, LARGEST_BATCH, LARGEST_STEPS = 2**13, 2**7, 2**16, 10**8
 PRECISIONS = ("float32", "bfloat16")
-HELD_OUT = (
-    512  # sequences of validation and of test data: a standard error of 2 % of an accuracy, or less
-)
+# Sequences of validation and of test data: a standard error of 2 % of an accuracy, or less.
+HELD_OUT = 512
 _STRIDE = 25  # steps between two looks at the interrupt and the checkpoint
 _WARMUP = 0.1  # of the steps
 _FILE = "training.eqx"
