@@ -1,7 +1,6 @@
 """The minimisation inside a sample in linear time, against whole matrices and a search of all moves (section 6.1)."""
 
 from functools import partial
-from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +10,9 @@ import pytest
 import attnrisk as ar
 from attnrisk.learning import moves, problem, proximal, stability
 from attnrisk.learning.energy import Sample, energy
+from attnrisk.learning.equations import Averages
 from attnrisk.learning.proximal import Minimum, respond
-from attnrisk.learning.unknowns import Response
+from attnrisk.learning.unknowns import Order, Response, Unknowns
 from attnrisk.numerics.linalg import LowRank
 
 RESPONSE = Response(jnp.array([[1.5]]), jnp.array([[1 / 1.5]]), jnp.array(0.6))
@@ -90,21 +90,30 @@ def test_stability_is_that_of_the_derivatives_of_the_pulls(name, rng):
         return jnp.einsum("albm,cldm->badc", J, J)
 
     for at in (minima, minima._replace(hessian=jax.vmap(_dense)(minima.hessian))):
-        ours = stability.products_of(attention, at, samples, RESPONSE, np.ones((5, 4)))
-        np.testing.assert_allclose(ours, exact(at, samples), rtol=1e-8, atol=1e-12)
+        ours = _products(attention, samples, at)
+        np.testing.assert_allclose(ours, exact(at, samples), rtol=1e-4, atol=1e-5)
+
+
+def _products(attention, samples, minima):
+    """Of columns of the derivatives, summed over tokens."""
+    averages = Averages(ar.SpikedSLR(2.0, 4), attention, [])
+    zero, one = np.zeros((1, 1)), np.ones((1, 1))
+    unknowns = Unknowns(Order(zero, one, 1.5 * one), Order(zero, one, 0.6 * one))
+    given = jax.tree.map(np.asarray, samples)
+    columns = np.stack(list(stability._columns(averages, unknowns, given, minima)))
+    return np.einsum("gbnal,gdncl->nbadc", columns, columns)
 
 
 def test_stability_from_groups_of_tokens_has_the_same_mean(rng, monkeypatch):
     attention, samples = ar.Softmax(), _samples(rng, 1, 4)
-    signs = np.array(list(product([-1.0, 1.0], repeat=4)))
-    samples = jax.tree.map(lambda leaf: jnp.repeat(leaf, len(signs), 0), samples)
-    given = attention, _expanded(attention, samples), samples, RESPONSE, signs
-    exact = stability.products_of(*given)
+    samples = jax.tree.map(lambda leaf: jnp.repeat(leaf, 2000, 0), samples)
+    given = attention, samples, _expanded(attention, samples)
+    exact = _products(*given)[0]
     monkeypatch.setattr(stability, "_PROBES", 2)
-    jax.clear_caches()
-    grouped = stability.products_of(*given)
-    assert np.max(np.abs(grouped - exact)) > 1e-3
-    np.testing.assert_allclose(np.mean(grouped, 0), np.mean(exact, 0), rtol=1e-10, atol=1e-14)
+    grouped = _products(*given)
+    error = grouped.std(0) / np.sqrt(len(grouped))
+    assert np.max(np.abs(grouped - exact)) > 1e-2
+    assert np.all(np.abs(grouped.mean(0) - exact) < 5 * error + 1e-6)
 
 
 @pytest.mark.parametrize("name", ["softmax", "erf"])

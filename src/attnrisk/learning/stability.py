@@ -1,22 +1,23 @@
 """Stability of replica symmetry, from the derivatives of the responses in the cavity fields (section 6)."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from ..attention import AbstractAttention
-from .energy import Sample, apply, fit
-from .equations import Averages, Displacements, in_groups, samples_at
+from .controls import ValueLaw
+from .energy import Sample
+from .equations import Averages, Displacements, in_groups, pulls, samples_at
 from .proximal import Minimum
-from .unknowns import Response, Unknowns, block_diagonal
+from .unknowns import Unknowns, block_diagonal, pack
 
 _STATIONARY = 1e-4  # a gradient, in units of one over √V_k
 _PROBES = 32  # up to so many tokens derivatives are taken one by one, beyond in as many groups
+_STEP = 1e-6  # of a field
 
 
 def stability(
@@ -40,9 +41,8 @@ def _growth_of(unknowns: Unknowns, averages: Averages, last: Any) -> tuple[np.nd
     rows, response = averages.layout.heads + 1, unknowns.response
     total, unresolved = np.zeros((rows,) * 4), 0.0
     for _, weights, sample, at in samples_at(averages, unknowns, last):
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], sample.values.shape)
-        products = products_of(averages.attention, at, sample, response, signs)
-        total += np.tensordot(weights, np.asarray(products), 1)
+        for columns in _columns(averages, unknowns, sample, at):
+            total += np.einsum("n,bnal,dncl->acbd", weights, columns, columns, optimize=True)
         gradient = np.asarray(at.gradient)
         squares = np.einsum("nal,ab,nbl->n", gradient, response.k, gradient)
         unresolved += float(np.sum(weights * ~(squares < _STATIONARY**2)))
@@ -50,47 +50,37 @@ def _growth_of(unknowns: Unknowns, averages: Averages, last: Any) -> tuple[np.nd
         raise FloatingPointError("a Hessian is singular")
     pairs = np.arange(rows**2).reshape(rows, rows)
     kept = np.append(pairs[:-1, :-1], pairs[-1, -1])  # of two keys, or of the value vector twice
-    growth = total.transpose(1, 3, 0, 2).reshape(rows**2, rows**2)
-    return growth[kept][:, kept], unresolved
+    return total.reshape(rows**2, rows**2)[kept][:, kept], unresolved
 
 
-@eqx.filter_jit
-def products_of(
-    attention: AbstractAttention,
-    minima: Minimum,
-    samples: Sample,
-    response: Response,
-    signs: Float[Array, "n L"],
-) -> Float[Array, "n b a d c"]:
-    """`Σ_lm J_al,bm J_cl,dm` of each sample, fields and responses of the relevant token in units of its spread.
+def _columns(
+    averages: Averages, unknowns: Unknowns, sample: Sample, minima: Minimum
+) -> Iterator[Float[np.ndarray, "b n a L"]]:
+    """`J = ∂f/∂ω` by differences, fields and responses of the relevant token in units of its spread.
 
-    Columns `m` of `J` are added with random signs in groups of tokens: the products of different ones have mean zero.
+    Columns are added with random signs in groups of tokens: the products of different ones have mean zero. The program
+    is that of the equations, for as many unknowns as they have probes.
     """
-    length, rows = signs.shape[1], samples.keys.shape[1] + 1
-
-    def one(at: Minimum, sample: Sample, probe: Array) -> Float[Array, "b a d c"]:
-        root = jnp.sqrt(sample.variance)
-
-        def pulls(chi: Array, keys: Array, values: Array) -> tuple[Array, Array]:
-            fitted = fit(attention, chi, sample._replace(keys=keys, values=values), response)
-            return fitted.pull_k, fitted.pull_v
-
-        def column(unit: Float[Array, " b"]) -> Float[Array, "a L"]:
-            *keys, value = unit[:, None] * probe * root
-            moved = jnp.stack(keys), value
-            # Of the gradient of the energy, which has `−V_k⁻¹` and `−∂f_v/∂χ` as derivatives in the fields.
-            by_value = jax.vjp(lambda chi: pulls(chi, sample.keys, sample.values)[1], at.chi)[1]
-            change = apply(response.stiffness, moved[0]) / sample.variance + by_value(value)[0]
-            tangents = at.solve(change), *moved
-            of_k, of_v = jax.jvp(pulls, (at.chi, sample.keys, sample.values), tangents)[1]
-            return root * jnp.concatenate([of_k, of_v[None]])
-
-        columns = jax.vmap(column)(jnp.eye(rows)).reshape(rows**2, length)
-        return (columns @ columns.T).reshape((rows,) * 4)
-
-    groups = min(length, _PROBES)
-    products = jax.lax.map(
-        lambda group: jax.vmap(one)(minima, samples, signs * (np.arange(length) % groups == group)),
-        jnp.arange(groups),
+    fields = np.concatenate([sample.keys, sample.values[:, None]], 1)
+    (count, rows, length), most = fields.shape, 1 + pack(unknowns).size
+    root = np.sqrt(sample.variance)[:, None]
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (count, length))
+    # Those of controls, which are not asked for.
+    laws, anywhere = ValueLaw(*np.zeros((3, most))), jnp.asarray(signs)
+    others = jax.tree.map(
+        lambda leaf: np.resize(leaf, (most, *np.shape(leaf))), (sample, unknowns.response)
     )
-    return jnp.sum(products, 0)
+
+    def pulls_at(moves: Float[np.ndarray, "m n a L"]) -> Float[np.ndarray, "m n a L"]:
+        moved = np.resize(fields + moves * root, (most, *fields.shape))
+        samples = others[0]._replace(keys=moved[:, :, :-1], values=moved[:, :, -1])
+        given = samples, others[1], laws
+        found, _ = pulls(averages.attention, minima, anywhere, given, np.asarray(len(moves)))
+        parts = np.asarray(found.pull_k), np.asarray(found.pull_v)[:, :, None]
+        return np.concatenate(parts, 2)[: len(moves)] * root
+
+    here, groups = pulls_at(np.zeros((1, 1, 1, 1))), min(length, _PROBES)
+    for group in range(groups):
+        probe = _STEP * signs * (np.arange(length) % groups == group)
+        moves = np.eye(rows)[:, None, :, None] * probe[:, None]
+        yield (pulls_at(moves) - here) / _STEP
