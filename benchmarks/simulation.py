@@ -226,7 +226,7 @@ def print_device(n: int, dim: int) -> None:
     bandwidth = 2 * size / looped
     print(f"one copy, {1e3 * copied:.3f} ms, {2 * size / copied / 1e9:.0f} GB/s", flush=True)
     print(f"copies in a loop, {1e3 * looped:.3f} ms each, {bandwidth / 1e9:.0f} GB/s", flush=True)
-    exact = [np.asarray(part) for part in evaluation(double, 2)()]
+    exact = _value_and_slope(evaluation(double, 2)())
     _print_evaluation(single, exact, bandwidth)
     best = _print_fit("float64", double)
     found = _print_fit("float32", single)
@@ -256,12 +256,18 @@ def _many_evaluations(arrays: Any, points: Any) -> Any:
     )
 
 
+def _value_and_slope(found: Any) -> list[np.ndarray]:
+    """The objective and its gradient in the vectors; there is no learned bias."""
+    value, (gradient, _) = found
+    return [np.asarray(value), np.asarray(gradient)]
+
+
 def _print_evaluation(data: ar.Dataset, exact: list[np.ndarray], bandwidth: float) -> None:
     """One call waits for the host; in a loop, as the copies, the card alone is measured."""
     arrays = data.traceable(), as_arrays(ATTENTION), as_arrays(RIDGE)
     for starts in (1, 2):
         call = evaluation(data, starts)
-        value, gradient = map(np.asarray, call())
+        value, gradient = _value_and_slope(call())
         alone = seconds(call, 20)
         points = first_points(data, starts)
         spent = seconds(lambda: _many_evaluations(arrays, points), 9) / TURNS  # noqa: B023

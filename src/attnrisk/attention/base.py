@@ -110,8 +110,10 @@ class AbstractAttention(eqx.Module):
 
     @property
     def score_scale(self) -> float:
-        """The scale on which weights change with the scores: less than one where a kernel such as ReLU has a small
-        constant in the denominator."""
+        """The scale on which weights change with the scores.
+
+        It is less than one where a kernel such as ReLU has a small constant in the denominator.
+        """
         return 1.0
 
     def _weights(self, scale: float, shift: float = 0.0) -> np.ndarray:
