@@ -9,6 +9,7 @@ import pytest
 
 import attnrisk as ar
 from attnrisk._results import Result
+from attnrisk.learning import equations, newton
 from attnrisk.learning.newton import run_newton
 from attnrisk.learning.problem import Problem
 from attnrisk.simulation.erm import objective
@@ -41,6 +42,27 @@ def test_the_bias_is_stationary(erf):
     bend = (float(above.objective) + float(below.objective) - 2 * float(here.objective)) / 0.01
     assert bend > 0.05
     assert abs(slope) < 0.05 * bend
+
+
+def test_few_searches_for_all_minima_while_a_bias_diverges(monkeypatch):
+    """The fixed point is that of a search in every step."""
+    found, searches, search = [], [], equations.minima_of
+    for far in (newton._FAR, 0.0):
+        asked = []
+
+        def counted(attention, samples, unknowns, near, anew, asked=asked):
+            asked.append(anew)
+            return search(attention, samples, unknowns, near, anew)
+
+        monkeypatch.setattr(newton, "_FAR", far)
+        monkeypatch.setattr(equations, "minima_of", counted)
+        free = ar.get_attention("softplus", "free")
+        found.append(ar.erm_asymptotics(TASK, free, ALPHA, ONE, log2_points=4))
+        searches.append(sum(asked))
+    few, all_of_them = found
+    assert searches[0] < searches[1] / 2
+    assert float(few.test_risk) == pytest.approx(float(all_of_them.test_risk), abs=1e-6)
+    assert float(few.objective) == pytest.approx(float(all_of_them.objective), abs=1e-8)
 
 
 def test_a_ridge_on_the_bias(erf):

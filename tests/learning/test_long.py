@@ -10,9 +10,8 @@ import pytest
 import attnrisk as ar
 from attnrisk.learning import moves, problem, proximal, stability
 from attnrisk.learning.energy import Sample, energy
-from attnrisk.learning.equations import Averages
-from attnrisk.learning.proximal import Minimum, respond
-from attnrisk.learning.unknowns import Order, Response, Unknowns
+from attnrisk.learning.proximal import Minimum
+from attnrisk.learning.unknowns import Response
 from attnrisk.numerics.linalg import LowRank
 
 RESPONSE = Response(jnp.array([[1.5]]), jnp.array([[1 / 1.5]]), jnp.array(0.6))
@@ -63,57 +62,25 @@ def test_derivatives_from_sums_are_those_of_the_energy(name, rng):
         np.testing.assert_allclose(ours, exact, rtol=1e-9, atol=1e-10)
 
 
-@jax.jit
-@partial(jax.vmap, in_axes=(None, 0))
-def _expanded(attention, sample):
-    """Any scores, of which the minima are some."""
-    _, gradient, hessian = proximal._expand(attention, sample.keys, sample, RESPONSE)
-    return Minimum(sample.keys, gradient, hessian._replace(diagonal=hessian.diagonal + 3.0))
-
-
 @pytest.mark.parametrize("name", ["softmax-1", "relu", "softpick", "erf"])
-def test_stability_is_that_of_the_derivatives_of_the_pulls(name, rng):
-    """From sums and from whole matrices."""
+def test_stability_from_sums_is_that_of_whole_matrices(name, rng):
+    """At any scores, of which the minima are some."""
     attention, samples = _attention(name), _samples(rng, 5, 4)
-    minima = _expanded(attention, samples)
 
     @jax.jit
     @jax.vmap
-    def exact(at, sample):
-        def pulls(fields):
-            keys, values = sample.keys + root * fields[:-1], sample.values + root * fields[-1]
-            found = respond(attention, at, sample._replace(keys=keys, values=values), RESPONSE)
-            return root * jnp.concatenate([found.pull_k, found.pull_v[None]])
+    def expand(sample):
+        _, gradient, hessian = proximal._expand(attention, sample.keys, sample, RESPONSE)
+        stiffer = hessian._replace(diagonal=hessian.diagonal + 3.0)
+        return Minimum(sample.keys, gradient, stiffer)
 
-        root = jnp.sqrt(sample.variance)
-        J = jax.jacfwd(pulls)(jnp.zeros((2, 4)))
-        return jnp.einsum("albm,cldm->badc", J, J)
-
-    for at in (minima, minima._replace(hessian=jax.vmap(_dense)(minima.hessian))):
-        ours = _products(attention, samples, at)
-        np.testing.assert_allclose(ours, exact(at, samples), rtol=1e-4, atol=1e-5)
-
-
-def _products(attention, samples, minima):
-    """Of columns of the derivatives, summed over tokens."""
-    averages = Averages(ar.SpikedSLR(2.0, 4), attention, [])
-    zero, one = np.zeros((1, 1)), np.ones((1, 1))
-    unknowns = Unknowns(Order(zero, one, 1.5 * one), Order(zero, one, 0.6 * one))
-    given = jax.tree.map(np.asarray, samples)
-    columns = np.stack(list(stability._columns(averages, unknowns, given, minima)))
-    return np.einsum("gbnal,gdncl->nbadc", columns, columns)
-
-
-def test_stability_from_groups_of_tokens_has_the_same_mean(rng, monkeypatch):
-    attention, samples = ar.Softmax(), _samples(rng, 1, 4)
-    samples = jax.tree.map(lambda leaf: jnp.repeat(leaf, 2000, 0), samples)
-    given = attention, samples, _expanded(attention, samples)
-    exact = _products(*given)[0]
-    monkeypatch.setattr(stability, "_PROBES", 2)
-    grouped = _products(*given)
-    error = grouped.std(0) / np.sqrt(len(grouped))
-    assert np.max(np.abs(grouped - exact)) > 1e-2
-    assert np.all(np.abs(grouped.mean(0) - exact) < 5 * error + 1e-6)
+    minima = expand(samples)
+    whole = minima._replace(hessian=jax.vmap(_dense)(minima.hessian))
+    ours = stability._growths_by_sums(attention, minima, samples, RESPONSE)
+    given = jax.tree.map(np.asarray, (samples, RESPONSE))
+    np.testing.assert_allclose(
+        ours, stability._growths(attention, whole, *given), rtol=1e-8, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["softmax", "erf"])

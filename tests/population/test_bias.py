@@ -11,6 +11,7 @@ from problems import EXACT
 import attnrisk as ar
 from attnrisk import Result
 from attnrisk.attention.kernel import power_limit
+from attnrisk.learning.scope import learns_bias
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.plan import kinks_at, plan
 from attnrisk.population.risk import compiled_profile
@@ -113,6 +114,15 @@ def test_which_attentions_have_a_bias_to_tune_and_which_only_an_angle():
     assert void == shifted | {"ssmax", "clipped-softmax"}
     homogeneous = {name for name in EXACT if ar.get_attention(name).is_homogeneous}
     assert homogeneous == {"relu", "relu2", "elementwise-relu"}
+
+
+@pytest.mark.parametrize(("name", "bias"), [("elu+1", -10.0), ("softplus", -40.0), ("erf", 9.0)])
+def test_where_a_free_bias_starts_does_not_matter(name, bias):
+    """At a large bias one end of a function is seen alone, such as the exponential one of softplus."""
+    far = free(name).with_bias(bias)
+    assert not far.bias_is_void
+    assert learns_bias(far)
+    assert float(ar.population_minimum(SPIKED, far).risk) == float(least("spiked", name).risk)
 
 
 def test_powers_are_read_off_far_scores():

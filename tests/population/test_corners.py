@@ -15,6 +15,7 @@ from scipy.special import erf, erfc, expit, log_ndtr
 from scipy.stats import binom, norm
 
 import attnrisk as ar
+from attnrisk.population.bias import shifted_power_minimum
 from attnrisk.population.minimum import Search
 from attnrisk.population.uncompiled import uncompiled_minima
 
@@ -355,6 +356,21 @@ def test_the_best_threshold_of_a_kernel_that_jumps(minima, free):
     assert abs(float(found.risk) - (1.0 + least.fun)) <= found.risk.error + 1e-9
     threshold = (jump - found.bias) / float(found.overlaps.m_kk)
     assert explained(threshold) == pytest.approx(-least.fun, abs=1e-7)
+
+
+def test_a_step_with_a_bump_is_no_step():
+    """Its bump lies between the scores of a coarse grid; its features name it."""
+
+    def log_phi(x):
+        return jnp.where(x > 0, 0.0, -2.0) + jnp.where(jnp.abs(x - 1.55) < 0.2, 3.0, 0.0)
+
+    task, bump = ar.SpikedSLR(5.0, 5), ar.Kernel(log_phi, features=(0.0, 1.35, 1.75), bias=0.2)
+    assert shifted_power_minimum(task, bump) is None
+    (found,) = uncompiled_minima([task], bump)
+    known = ar.population_minimum(task, bump)
+    assert abs(float(found.risk) - float(known.risk)) <= found.risk.error + known.risk.error
+    at_known = ar.population_risk(task, bump, known.overlaps)
+    assert abs(float(at_known) - float(known.risk)) <= at_known.error + known.risk.error
 
 
 def test_a_low_floor_of_a_step_is_none_on_the_max_task():

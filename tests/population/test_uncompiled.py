@@ -48,6 +48,10 @@ CASES = {
     "one length": (ar.SigmoidLogLength(free_bias=True), ar.SpikedSLR(5.0, 10)),
     "kink": (POWER, ar.SpikedSLR(5.0, 10)),
     "kink, max": (ar.EluPlusOne(), ar.MaxSLR(2.0, 3)),
+    "kink, short k": (
+        ar.Kernel(lambda x: jnp.log(1e-6 + jnp.maximum(x, 0.0) ** 4)),
+        ar.SpikedSLR(5.0, 3),
+    ),
     "kink, exponential": (ar.Softpick(), ar.SpikedSLR(9.0, 10)),
     "kink, becomes softmax": (ar.EluPlusOne(free_bias=True), ar.SpikedSLR(5.0, 10)),
 }

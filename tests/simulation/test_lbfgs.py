@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from attnrisk import Result
-from attnrisk.simulation.lbfgs import minimise
+from attnrisk.simulation.lbfgs import Trial, minimise, new_search
 
 
 def batched(function):
@@ -110,11 +110,18 @@ def test_an_interrupt_keeps_the_best_so_far():
     assert descent.values[0] == pytest.approx(float(rosenbrock(descent.points[0])), rel=1e-12)
 
 
-def test_a_step_that_is_too_long_is_shortened():
-    """Without curvature at the start the first quasi-Newton step goes far beyond the minimum."""
-    descent = minimise(
-        batched(lambda x: jnp.sum(jnp.sqrt(1 + x**2))), jnp.full((1, 2), 30.0), 1e-9, 1e-15, 99
-    )
-    assert descent.results == [Result.CONVERGED]
-    np.testing.assert_allclose(descent.points, 0.0, atol=1e-8)
-    assert descent.evaluations < 60
+def test_the_line_search_brackets():
+    search = new_search(*map(jnp.asarray, (1.0, -1.0, 1.0)))
+
+    def trial(*numbers):
+        return Trial(*map(jnp.asarray, numbers))
+
+    assert not search.accepts(trial(1.0, 0.1, -0.95), 0.0)  # too steep still
+    assert search.accepts(trial(1.0, 0.5, 0.1), 0.0)
+    assert not search.accepts(trial(1.0, 1.0 + 1e-7, 0.1), 0.0)  # not lower
+    assert search.accepts(trial(1.0, 1.0 + 1e-7, 0.1), 1e-6)  # up to rounding
+    farther = search.narrowed(trial(1.0, 0.1, -0.95), 0.0)
+    assert farther.step == 4.0
+    between = farther.narrowed(trial(4.0, 2.0, 0.95), 0.0)
+    assert between.step == pytest.approx(2.5)
+    assert between.trials == 2

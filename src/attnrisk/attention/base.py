@@ -18,7 +18,7 @@ from .._check import Refusal, real, refuse
 Mask = Bool[Array, " L"] | None
 
 _STRETCH = 8.0  # of the scores, to see whether weights change
-_SHIFT = 3.0  # of the scores, likewise
+_SHIFTS = 3.0, -3.0  # of the scores, likewise
 _HUGE = 1e100  # the square of a weight is still a number
 
 
@@ -94,8 +94,11 @@ class AbstractAttention(eqx.Module):
 
     @property
     def ignores_shifts(self) -> bool:
-        """Whether the weights do not change when a constant is added to all scores, as for softmax."""
-        return _same(self._weights(1.0), self._weights(1.0, _SHIFT))
+        """Whether the weights do not change when a constant is added to all scores, as for softmax.
+
+        At the present bias: of softplus with a bias of -40 they do not.
+        """
+        return _same(self._weights(1.0), self._weights(1.0, _SHIFTS[0]))
 
     @property
     def bias_is_void(self) -> bool:
@@ -103,10 +106,11 @@ class AbstractAttention(eqx.Module):
 
         It may multiply all weights by one factor, as for an exponential that is not normalised.
         """
-        plain, shifted = self._weights(1.0), self._weights(1.0, _SHIFT)
+        unbiased = self.with_bias(0.0 * self.bias)
+        plain, *others = (unbiased._weights(1.0, shift) for shift in (0.0, *_SHIFTS))
         largest = np.unravel_index(np.argmax(np.abs(plain)), plain.shape)
-        factor = plain[largest] / shifted[largest] if shifted[largest] != 0 else 1.0
-        return _same(plain, factor * shifted)
+        factors = [plain[largest] / each[largest] if each[largest] != 0 else 1.0 for each in others]
+        return all(_same(plain, by * each) for by, each in zip(factors, others, strict=True))
 
     @property
     def score_scale(self) -> float:

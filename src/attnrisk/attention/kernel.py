@@ -138,7 +138,7 @@ def _kink_power(kernel: AbstractKernel) -> float:
 
 
 class PowerKernel(AbstractKernel):
-    """`φ = |χ|^exponent`, with a factor `e^log_ratio` below zero."""
+    """`φ = |χ|^exponent`, with a factor `e^log_ratio` below zero; of exponent 0, a step."""
 
     name: ClassVar[str] = "power"
     exponent: float = eqx.field(static=True)
@@ -146,13 +146,14 @@ class PowerKernel(AbstractKernel):
 
     def log_phi(self, argument: Float[Array, "..."]) -> Float[Array, "..."]:
         size = jnp.abs(argument)
-        log_size = jnp.where(size > 0, jnp.log(jnp.where(size > 0, size, 1.0)), -jnp.inf)
-        return self.exponent * log_size + jnp.where(argument < 0, self.log_ratio, 0.0)
+        at_zero = -jnp.inf if self.exponent > 0 else 0.0
+        power = self.exponent * jnp.log(jnp.where(size > 0, size, 1.0))
+        return jnp.where(size > 0, power, at_zero) + jnp.where(argument < 0, self.log_ratio, 0.0)
 
 
 def power_limit(kernel: AbstractKernel) -> PowerKernel | None:
     """What a kernel becomes as its scores are stretched without bound: a power above zero, and below it the same power
-    times a factor, or a lower one, which is nothing beside it. `None` for any other."""
+    times a factor, or a lower one, which is nothing beside it; a bounded one a step, of power 0. `None` for others."""
     sizes = _FAR * np.array([1.0, 2.0, 4.0, 8.0])
     log_phi = jax.jit(kernel.log_phi)
     above, below = (np.asarray(log_phi(sign * sizes)) for sign in (1.0, -1.0))

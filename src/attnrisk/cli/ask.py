@@ -49,7 +49,8 @@ def population(args: Any) -> render.Shown:
     """
 
     task, given, found = args.task, args.overlaps, []
-    if given is not None and (task.features > 1 or any(a.keys > 1 for a in args.attentions)):
+    several = task.features > 1 or any(each.family == "heads" for each in args.attentions)
+    if given is not None and several:
         raise refuse("overlaps", "(given)", "left out with several heads or features")
     # The bias of erf and sigmoid, free by default, is then 0.
     if given is not None and any(a.free_bias > type(a)().free_bias for a in args.attentions):

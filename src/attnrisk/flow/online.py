@@ -42,8 +42,7 @@ _STEPS_TRIED = 0.05, 20.0  # between which the largest step is sought
 class OnlineSGD(AbstractResult):
     """Path of online SGD: overlaps and risk at each time, with standard errors over Sobol points.
 
-    `M` and `Q` are estimates of the overlap matrices with a leading axis of times; `overlaps` has their values, and
-    `end` the last. `end_risk` is the risk at the last time; at convergence, that at finite step size.
+    `M` and `Q` are estimates of the overlap matrices with a leading axis of times.
     """
 
     recorded: ClassVar = ("result", "converged", "end_time", "end_risk", "end")
@@ -53,9 +52,20 @@ class OnlineSGD(AbstractResult):
     risk: Estimate
     end_time: float
 
-    overlaps = property(lambda self: Overlaps(self.M.value, self.Q.value))
-    end = property(lambda self: jax.tree.map(lambda leaf: leaf[-1], self.overlaps))
-    end_risk = property(lambda self: jax.tree.map(lambda leaf: leaf[-1], self.risk))
+    @property
+    def overlaps(self) -> Overlaps:
+        """Overlaps at each time."""
+        return Overlaps(self.M.value, self.Q.value)
+
+    @property
+    def end(self) -> Overlaps:
+        """Overlaps at the last time."""
+        return jax.tree.map(lambda leaf: leaf[-1], self.overlaps)
+
+    @property
+    def end_risk(self) -> Estimate:
+        """Risk at the last time; at convergence, the risk at finite step size."""
+        return jax.tree.map(lambda leaf: leaf[-1], self.risk)
 
 
 def online_sgd(

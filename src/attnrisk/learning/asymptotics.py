@@ -38,17 +38,16 @@ class ERMAsymptotics(AbstractResult):
     """Result of empirical risk minimisation in the high-dimensional limit.
 
     Errors are standard errors that include sampling and the residual of the fixed point. `M`, `Q` and `V` are the
-    matrices of section 10, one row per student vector, the value vector last; for one head their entries are `m_k …
-    V_v`. `start` names the initialisation that led to this fixed point; `rivals` are other fixed points, of higher
-    objective. `slope` is the derivative of the test risk with respect to the two ridge penalties. `identities` holds `r
-    M − αE[g h*ᵀ]` and `r Q − αE[g hᵀ]` of both blocks and `r_b b − αE[Σ_ℓ g_ℓ]` of learned biases (`bias`), which
-    vanish at a fixed point. If `replicon` is above 1, replica
-    symmetry is unstable. `jumps` is the contribution to the derivative of the equations from samples that switch
-    between two minima; if it is large, replica symmetry is not exact. `unresolved` is the fraction of samples without a
-    stationary minimum. In all three cases the values are approximate, and `warning` says so; `seen_deviation`
+    matrices of section 10, one row per student vector, the value vector last. `start` names the initialisation that led
+    to this fixed point; `rivals` are other fixed points, of higher objective. `slope` is the derivative of the test
+    risk with respect to the two ridge penalties. `identities` holds `r M − αE[g h*ᵀ]` and `r Q − αE[g hᵀ]` of both
+    blocks and `r_b b − αE[Σ_ℓ g_ℓ]` of learned biases (`bias`), which vanish at a fixed point. If `replicon` is above
+    1, replica symmetry is unstable. `jumps` is the contribution to the derivative of the equations from samples that
+    switch between two minima; if it is large, replica symmetry is not exact. `unresolved` is the fraction of samples
+    without a stationary minimum. In all three cases the values are approximate, and `warning` says so; `seen_deviation`
     indicates how far the test risk may be from what training finds. `separation_growth`, of several heads that are
-    copies of one, is the factor by which small differences between them grow in a step of the equations: above 1
-    they separate.
+    copies of one, is the factor by which small differences between them grow in a step of the equations: above 1 they
+    separate.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -109,12 +108,35 @@ class ERMAsymptotics(AbstractResult):
         """Overlaps of the learned vectors; those between keys and `v` vanish by symmetry."""
         return Overlaps(self.M.value, self.Q.value)
 
-    m_k = property(lambda self: _entry(self.M, 0))
-    q_k = property(lambda self: _entry(self.Q, 0))
-    V_k = property(lambda self: _entry(self.V, 0))
-    m_v = property(lambda self: _entry(self.M, -1))
-    q_v = property(lambda self: _entry(self.Q, -1))
-    V_v = property(lambda self: _entry(self.V, -1))
+    @property
+    def m_k(self) -> Estimate:
+        """Overlap of `k` with `k*`, for one head."""
+        return _entry(self.M, 0)
+
+    @property
+    def q_k(self) -> Estimate:
+        """Squared norm of `k` divided by `D`, for one head."""
+        return _entry(self.Q, 0)
+
+    @property
+    def V_k(self) -> Estimate:
+        """Linear response of `k`, for one head."""
+        return _entry(self.V, 0)
+
+    @property
+    def m_v(self) -> Estimate:
+        """Overlap of `v` with `v*`."""
+        return _entry(self.M, -1)
+
+    @property
+    def q_v(self) -> Estimate:
+        """Squared norm of `v` divided by `D`."""
+        return _entry(self.Q, -1)
+
+    @property
+    def V_v(self) -> Estimate:
+        """Linear response of `v`."""
+        return _entry(self.V, -1)
 
 
 def _entry(matrix: Estimate, at: int) -> Estimate:

@@ -58,9 +58,7 @@ class FixedPoint(AbstractResult):
 class OptimalAsymptotics(eqx.Module):
     """Lowest achievable test risk and the risk that message passing reaches, from two fixed points.
 
-    `reachable` is found from an uninformed initialisation, `informed` from known locations. `risk`, `q_k` and `q_v` are
-    the best possible test risk, noise included, and the overlaps of the optimal estimates of `k*` and `v*`.
-    `reachable_risk` is the test risk of message passing, the lowest that a known polynomial-time algorithm attains.
+    `reachable` is found from an uninformed initialisation, `informed` from known locations.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (
@@ -70,10 +68,25 @@ class OptimalAsymptotics(eqx.Module):
     reachable: FixedPoint
     informed: FixedPoint
 
-    risk = property(lambda self: self.optimum.risk)
-    reachable_risk = property(lambda self: self.reachable.risk)
-    q_k = property(lambda self: self.optimum.q_k)
-    q_v = property(lambda self: self.optimum.q_v)
+    @property
+    def risk(self) -> Estimate:
+        """The best possible test risk, noise included."""
+        return self.optimum.risk
+
+    @property
+    def reachable_risk(self) -> Estimate:
+        """The test risk of message passing, the lowest that a known polynomial-time algorithm attains."""
+        return self.reachable.risk
+
+    @property
+    def q_k(self) -> Estimate:
+        """Overlap of the optimal estimate of `k*`."""
+        return self.optimum.q_k
+
+    @property
+    def q_v(self) -> Estimate:
+        """Overlap of the optimal estimate of `v*`."""
+        return self.optimum.q_v
 
     @property
     def optimum(self) -> FixedPoint:

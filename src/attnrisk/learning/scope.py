@@ -133,7 +133,9 @@ def learner(attention: AbstractAttention) -> AbstractAttention:
 
 def learns_bias(attention: AbstractAttention) -> bool:
     """Whether a bias is learned: it is free, and the weights of one head depend on it; those of several are fixed."""
-    return attention.free_bias and attention.keys == 1 and not attention.ignores_shifts
+    if not attention.free_bias or attention.keys > 1:
+        return False
+    return not attention.with_bias(np.zeros_like(attention.bias)).ignores_shifts
 
 
 def split_bias(attention: AbstractAttention) -> tuple[AbstractAttention, Float[np.ndarray, " B"]]:

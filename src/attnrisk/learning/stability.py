@@ -1,23 +1,27 @@
-"""Stability of replica symmetry, from the derivatives of the responses in the cavity fields (section 6)."""
+"""Stability of replica symmetry, from the derivatives of the responses in the cavity fields (section 6).
 
-from collections.abc import Iterator
+With `B = ∂f_v/∂χ = −(∂²E/∂χ∂ω_z)ᵀ`, the Hessian `H` of the energy and `K = V_k⁻¹`, the minimum moves by `H⁻¹K` and
+`H⁻¹Bᵀ` per unit of `ω_χ` and `ω_z`, so that `J = ∂f/∂ω` has the blocks `K H⁻¹K − K`, `K H⁻¹Bᵀ`, `B H⁻¹K` and
+`B H⁻¹Bᵀ + ∂f_v/∂ω_z`. Fields and responses of the relevant token are in units of its spread.
+"""
+
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
-from .controls import ValueLaw
+from ..attention import AbstractAttention
+from ..numerics.linalg import LowRank
 from .energy import Sample
-from .equations import Averages, Displacements, in_groups, pulls, samples_at
+from .equations import Averages, Displacements, in_groups, samples_at
 from .proximal import Minimum
-from .unknowns import Unknowns, block_diagonal, pack
+from .unknowns import Response, Unknowns, block_diagonal
 
 _STATIONARY = 1e-4  # a gradient, in units of one over √V_k
-_PROBES = 32  # up to so many tokens derivatives are taken one by one, beyond in as many groups
-_STEP = 1e-6  # of a field
 
 
 def stability(
@@ -38,49 +42,138 @@ def stability(
 
 def _growth_of(unknowns: Unknowns, averages: Averages, last: Any) -> tuple[np.ndarray, float]:
     """Over the samples of one group of randomisations, the mean of `J ⊗ J` contracted on tokens."""
-    rows, response = averages.layout.heads + 1, unknowns.response
-    total, unresolved = np.zeros((rows,) * 4), 0.0
+    attention, response = averages.attention, unknowns.response
+    size = averages.layout.heads**2 + 1
+    growth, unresolved = np.zeros((size, size)), 0.0
     for _, weights, sample, at in samples_at(averages, unknowns, last):
-        for columns in _columns(averages, unknowns, sample, at):
-            total += np.einsum("n,bnal,dncl->acbd", weights, columns, columns, optimize=True)
+        growths = (_growths_by_sums if attention.has_sums else _growths)(
+            attention, at, sample, response
+        )
+        growth += np.einsum("n,nij->ij", weights, np.asarray(growths))
         gradient = np.asarray(at.gradient)
         squares = np.einsum("nal,ab,nbl->n", gradient, response.k, gradient)
         unresolved += float(np.sum(weights * ~(squares < _STATIONARY**2)))
-    if not np.all(np.isfinite(total)):
-        raise FloatingPointError("a Hessian is singular")
-    pairs = np.arange(rows**2).reshape(rows, rows)
-    kept = np.append(pairs[:-1, :-1], pairs[-1, -1])  # of two keys, or of the value vector twice
-    return total.reshape(rows**2, rows**2)[kept][:, kept], unresolved
+    return growth, unresolved
 
 
-def _columns(
-    averages: Averages, unknowns: Unknowns, sample: Sample, minima: Minimum
-) -> Iterator[Float[np.ndarray, "b n a L"]]:
-    """`J = ∂f/∂ω` by differences, fields and responses of the relevant token in units of its spread.
+@eqx.filter_jit
+def _slopes(
+    attention: AbstractAttention, chi: Float[Array, "n H L"]
+) -> tuple[Float[Array, "n L"], Float[Array, "n L H L"]]:
+    """The weights at some scores, and their derivatives."""
+    return jax.vmap(attention.attend)(chi), jax.vmap(jax.jacfwd(attention.attend))(chi)
 
-    Columns are added with random signs in groups of tokens: the products of different ones have mean zero. The program
-    is that of the equations, for as many unknowns as they have probes.
-    """
-    fields = np.concatenate([sample.keys, sample.values[:, None]], 1)
-    (count, rows, length), most = fields.shape, 1 + pack(unknowns).size
-    root = np.sqrt(sample.variance)[:, None]
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (count, length))
-    # Those of controls, which are not asked for.
-    laws, anywhere = ValueLaw(*np.zeros((3, most))), jnp.asarray(signs)
-    others = jax.tree.map(
-        lambda leaf: np.resize(leaf, (most, *np.shape(leaf))), (sample, unknowns.response)
+
+def _growths(
+    attention: AbstractAttention, minima: Minimum, sample: Sample, response: Response
+) -> Float[np.ndarray, "n h h"]:
+    """`J ⊗ J` of each sample, from whole matrices."""
+    at = jax.tree.map(np.asarray, minima)
+    heads, length = at.chi.shape[1:]
+    root = np.sqrt(sample.variance)
+    attended, by_chi = map(np.asarray, _slopes(attention, at.chi))
+    by_chi = by_chi.reshape(*attended.shape, -1)
+    width = 1.0 + response.v * np.sum(sample.variance * attended**2, -1)
+    left = (sample.label - np.sum(attended * sample.values, -1)) / width
+    by_left = sample.values + 2.0 * response.v * left[:, None] * sample.variance * attended
+    by_left /= -width[:, None]
+    B = (
+        left[:, None, None] * by_chi
+        + attended[:, :, None] * np.einsum("nl,nlx->nx", by_left, by_chi)[:, None]
     )
+    tokens = np.eye(length) / sample.variance[:, :, None]
+    K = np.einsum("ab,nlm->nalbm", response.stiffness, tokens).reshape(at.hessian.shape)
+    try:
+        moved_k, moved_v = (np.linalg.solve(at.hessian, it) for it in (K, B.swapaxes(1, 2)))
+    except np.linalg.LinAlgError as error:
+        raise FloatingPointError("a Hessian is singular") from error
+    kk = (K @ moved_k - K).reshape(-1, heads, length, heads, length)
+    kk *= root[:, None, :, None, None] * root[:, None, None, None]
+    kv = (K @ moved_v).reshape(-1, heads, length, length)
+    vk = (B @ moved_k).reshape(-1, length, heads, length)
+    vv = B @ moved_v - attended[:, :, None] * attended[:, None, :] / width[:, None, None]
+    kv, vk = kv * root[:, None, :, None] * root[:, None, None], vk * root[:, :, None, None]
+    vk, vv = vk * root[:, None, None], vv * root[:, :, None] * root[:, None]
+    square, count = heads**2, len(root)
+    by_k = np.einsum("nalbm,ncldm->nacbd", kk, kk).reshape(count, square, square)
+    by_v = np.einsum("nalm,nclm->nac", kv, kv).reshape(count, square, 1)
+    of_k = np.einsum("nlbm,nldm->nbd", vk, vk).reshape(count, 1, square)
+    of_v = np.einsum("nlm,nlm->n", vv, vv).reshape(count, 1, 1)
+    return np.concatenate([np.concatenate([by_k, by_v], 2), np.concatenate([of_k, of_v], 2)], 1)
 
-    def pulls_at(moves: Float[np.ndarray, "m n a L"]) -> Float[np.ndarray, "m n a L"]:
-        moved = np.resize(fields + moves * root, (most, *fields.shape))
-        samples = others[0]._replace(keys=moved[:, :, :-1], values=moved[:, :, -1])
-        given = samples, others[1], laws
-        found, _ = pulls(averages.attention, minima, anywhere, given, np.asarray(len(moves)))
-        parts = np.asarray(found.pull_k), np.asarray(found.pull_v)[:, :, None]
-        return np.concatenate(parts, 2)[: len(moves)] * root
 
-    here, groups = pulls_at(np.zeros((1, 1, 1, 1))), min(length, _PROBES)
-    for group in range(groups):
-        probe = _STEP * signs * (np.arange(length) % groups == group)
-        moves = np.eye(rows)[:, None, :, None] * probe[:, None]
-        yield (pulls_at(moves) - here) / _STEP
+@eqx.filter_jit
+def _strengths(
+    attention: Any, scores: Float[Array, "n L"]
+) -> tuple[Float[Array, "n 2 L"], Float[Array, "n 2 L"]]:
+    """`s/S` and `c/S` of each token, and their derivatives in its own score with `S` fixed."""
+
+    def parts(scores: Array, top: Array) -> Array:
+        own, counted = attention.strengths(scores, top)
+        return jnp.stack([own, jnp.zeros_like(own) if counted is None else counted])
+
+    def one(scores: Array) -> tuple[Array, Array]:
+        top = attention.log_scale(scores)
+        found, slopes = jax.jvp(lambda it: parts(it, top), (scores,), (jnp.ones_like(scores),))
+        total = attention.total(jnp.sum(found[1]), top)
+        return found / total, slopes / total
+
+    return jax.vmap(one)(scores)
+
+
+def _growths_by_sums(
+    attention: Any,
+    minima: Minimum,
+    samples: Sample,
+    response: Response,
+) -> Float[np.ndarray, "n 2 2"]:
+    """The same where all blocks of `J` are diagonals plus matrices of low rank, in a time that grows like `L`.
+
+    Then `B = diag(d) + a rᵀ`: with `σ_ℓ = s_ℓ/S` a weight depends on the other scores through the sum `S = Σ_m c_m`
+    alone, `∂σ_ℓ/∂χ_m = s'_ℓ δ_ℓm/S − σ_ℓ c'_m/S`.
+    """
+    at, sample = (jax.tree.map(np.asarray, each) for each in (minima, samples))
+    hessian, root = at.hessian, np.sqrt(sample.variance)
+    assert isinstance(hessian, LowRank)
+    strengths, slopes = map(np.asarray, _strengths(attention, at.chi[:, 0]))
+    weights, own, shared = strengths[:, 0], slopes[:, 0], slopes[:, 1]
+    width = 1.0 + response.v * np.sum(sample.variance * weights**2, -1)
+    left = (sample.label - np.sum(weights * sample.values, -1)) / width
+    by_left = sample.values + 2.0 * response.v * left[:, None] * sample.variance * weights
+    by_left = -by_left / width[:, None]
+    diagonal = left[:, None] * own
+    r = by_left * own - (np.sum(by_left * weights, -1) + left)[:, None] * shared
+    K, d, rows = response.stiffness[0, 0] / sample.variance, hessian.diagonal, hessian.rows
+    # `W` of the inverse `d⁻¹ − d⁻¹ rowsᵀ W rows d⁻¹` of the Hessian, by Woodbury.
+    scaled = rows / d[:, None]
+    gram = rows @ scaled.swapaxes(1, 2)
+    try:
+        W = np.linalg.solve(np.eye(rows.shape[1]) + hessian.core @ gram, hessian.core)
+    except np.linalg.LinAlgError as error:
+        raise FloatingPointError("a Hessian is singular") from error
+    P, R = K[:, None] * scaled, diagonal[:, None] * scaled  # of K H⁻¹ and of diag·H⁻¹
+    answer = r / d - np.sum((W @ (scaled @ r[..., None])) * scaled, 1)
+    moved, bend = diagonal * answer, np.sum(r * answer, -1) - 1.0 / width
+    rights = [-W @ each for each in (P, R)]
+    kk = _square(root, K**2 / d - K, [(P, rights[0])])
+    a = weights[:, None]
+    vk = _square(root, diagonal * K / d, [(R, rights[0]), (a, (K * answer)[:, None])])
+    symmetric = (
+        np.stack([weights, moved, weights], 1),
+        np.stack([moved, weights, bend[:, None] * weights], 1),
+    )
+    vv = _square(root, diagonal**2 / d, [(R, rights[1]), symmetric])
+    return np.stack([np.stack([kk, vk], -1), np.stack([vk, vv], -1)], -1)
+
+
+def _square(
+    root: Float[np.ndarray, "n L"],
+    diagonal: Float[np.ndarray, "n L"],
+    pairs: list[tuple[np.ndarray, np.ndarray]],
+) -> Float[np.ndarray, " n"]:
+    """The sum of the squares of `diag + Σ left rightᵀ`, rows and columns times `root`."""
+    left, right = (root[:, None] * np.concatenate(each, 1) for each in zip(*pairs, strict=True))
+    diagonal = diagonal * root**2
+    lefts, rights = (each @ each.swapaxes(1, 2) for each in (left, right))
+    cross = np.sum(diagonal * np.sum(left * right, 1), -1)
+    return np.sum(diagonal**2, -1) + 2.0 * cross + np.sum(lefts * rights, (1, 2))

@@ -38,6 +38,7 @@ _SMALLEST_SINE = 1e-4  # of the angle, below which a fixed bias is as good as no
 _LARGEST_BIAS = 1e2  # with which the best k is not longer than overlaps may be
 _TOLERANCE = 1e-7  # of the angle, where a minimum is flat to double precision
 _SAME_POWER = 1e-9  # difference of log φ from a power, up to which it is one
+_DENSE, _BESIDE = np.linspace(-40.0, 40.0, 3201), 1e-6  # scores at which they are compared
 _STRETCHED = 16.0  # length of (k, bias) at which a limit is checked and reported
 
 
@@ -183,9 +184,16 @@ def _shift_to_power(attention: Any, power: PowerKernel) -> float | None:
         if not 1.0 / LARGEST < abs(slope) < LARGEST:
             return None
         shifts = [power.exponent / slope]
-    sizes = np.geomspace(0.01, 100.0, 33)
-    arguments = np.concatenate([-sizes, sizes])
+    # Where tokens lie, far out, and beside and between the features.
+    sizes, features = np.geomspace(0.01, 100.0, 33), np.sort(np.array(attention.features))
+    between = (features[1:] + features[:-1]) / 2
+    scores = np.concatenate(
+        [_DENSE, -sizes, sizes, features - _BESIDE, features + _BESIDE, between]
+    )
     for shift in shifts:
+        arguments = scores + shift
+        # At its zero a power is not known to so many digits.
+        arguments = arguments[np.abs(arguments) > (sizes[0] if power.exponent > 0 else _BESIDE / 2)]
         difference = log_phi(attention, arguments - shift) - log_phi(power, arguments)
         if np.ptp(np.asarray(difference)) < _SAME_POWER:
             return shift

@@ -77,14 +77,40 @@ class Overlaps(AbstractValue):
         """Gram matrix `R = Q − M Mᵀ` of the student components outside the span of the teacher (lower triangle)."""
         return self.Q - self.M @ self.M.swapaxes(-1, -2)
 
-    # Of `Q` the lower triangle is read.
-    m_kk = property(lambda self: self.M[..., 0, 0])
-    m_kv = property(lambda self: self.M[..., 0, 1])
-    m_vk = property(lambda self: self.M[..., 1, 0])
-    m_vv = property(lambda self: self.M[..., 1, 1])
-    q_kk = property(lambda self: self.Q[..., 0, 0])
-    q_kv = property(lambda self: self.Q[..., 1, 0])
-    q_vv = property(lambda self: self.Q[..., 1, 1])
+    @property
+    def m_kk(self) -> Any:
+        """Overlap of `k` with `k*`."""
+        return self.M[..., 0, 0]
+
+    @property
+    def m_kv(self) -> Any:
+        """Overlap of `k` with `v*`."""
+        return self.M[..., 0, 1]
+
+    @property
+    def m_vk(self) -> Any:
+        """Overlap of `v` with `k*`."""
+        return self.M[..., 1, 0]
+
+    @property
+    def m_vv(self) -> Any:
+        """Overlap of `v` with `v*`."""
+        return self.M[..., 1, 1]
+
+    @property
+    def q_kk(self) -> Any:
+        """Squared norm of `k` divided by `D`."""
+        return self.Q[..., 0, 0]
+
+    @property
+    def q_kv(self) -> Any:
+        """Overlap of `k` with `v`."""
+        return self.Q[..., 1, 0]
+
+    @property
+    def q_vv(self) -> Any:
+        """Squared norm of `v` divided by `D`."""
+        return self.Q[..., 1, 1]
 
     @property
     def is_one_head(self) -> bool:

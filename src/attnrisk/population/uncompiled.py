@@ -48,11 +48,12 @@ _MOST_SIMPLEX_STEPS = 400
 _ROUGH, _FARTHEST_SCALE = 1e-4, 3.0  # of the logarithm of a length, a long step from a minimum
 _UNSEEN = 1e-8  # share of what is explained by which such a step may be better unnoticed
 _MOST_SCANNED = 1e6  # terms of a sum up to which lengths and biases are scanned
-_STEPS = 2e-4, 2e-3  # of differences in the length and in the bias
+# Of differences in the length and in the bias, relative, and the least sizes that they are relative to.
+_STEPS, _LEAST_UNITS = np.array([2e-4, 2e-3]), np.array([0.1, 1.0])
 # Two large scores, the growth of `log φ` between them by which an exponential is known, and the norm of `k` up to which
 # panels that do not follow its transition serve it.
 _FAR_SCORES, _STEEP, _LONGEST_EXPONENTIAL = (100.0, 200.0), 20.0, 12.0
-_KINKED_STEPS = 2e-3, 2e-3  # where panels move with them
+_KINKED_STEPS = np.array([2e-3, 2e-3])  # where panels move with them
 _KINKED_RULES = ((3, 2), *((order, 8) for order in ORDERS))  # order and most cells of panels
 _MOST_NEWTON_STEPS, _FARTHEST_STEP = 6, 500.0  # the latter in those of differences
 
@@ -64,7 +65,8 @@ def uncompiled_minima(tasks: Sequence[AbstractTask], attention: AbstractAttentio
     """
     if attention.free_bias and attention.bias_is_void:
         attention = attention.with_bias(0.0).with_free_bias(False)
-    with np.errstate(invalid="ignore"):  # SciPy subtracts losses that are infinite
+    # SciPy subtracts losses that are infinite, and squares of large weights are.
+    with np.errstate(invalid="ignore", over="ignore"):
         found = [_minimum(task, attention) for task in tasks]
     missing = [task for task, each in zip(tasks, found, strict=True) if each is None]
     rest = iter(population_minima(missing, attention) if missing else [])
@@ -358,7 +360,8 @@ def _settled(sums: _Sums, at: np.ndarray) -> Minimum | None:
     value, variance = sums.value, float(sums.task.label_variance)
     loss = partial(sums.loss, which=1)
     for _ in range(_MOST_NEWTON_STEPS):
-        step = _newton_step(loss, at, np.array(sums.steps[: at.size]) * np.maximum(1.0, np.abs(at)))
+        units = np.maximum(_LEAST_UNITS[: at.size], np.abs(at))
+        step = _newton_step(loss, at, sums.steps[: at.size] * units)
         if step is None:
             return None
         move, decrease = step

@@ -44,8 +44,7 @@ class Path(eqx.Module):
 class AMPFit(AbstractResult):
     """Estimates of `k*` and `v*` by approximate message passing.
 
-    `q_k`, `q_v`, `expected_q_k` and `expected_q_v` are those at the end of `path`, after `iterations` steps. `residual`
-    is the root mean square of the last step, of `k` or `v`, whichever is larger. `location` is the posterior
+    `residual` is the root mean square of the last step, of `k` or `v`, whichever is larger. `location` is the posterior
     distribution of the location given the estimate of `k`.
     """
 
@@ -61,11 +60,30 @@ class AMPFit(AbstractResult):
     path: Path
     residual: float
 
-    q_k = property(lambda self: float(self.path.q_k[-1]))
-    q_v = property(lambda self: float(self.path.q_v[-1]))
-    expected_q_k = property(lambda self: float(self.path.expected_q_k[-1]))
-    expected_q_v = property(lambda self: float(self.path.expected_q_v[-1]))
-    iterations = property(lambda self: len(self.path.q_k) - 1)
+    @property
+    def q_k(self) -> float:
+        """`k·k*/D` at the end of `path`."""
+        return float(self.path.q_k[-1])
+
+    @property
+    def q_v(self) -> float:
+        """`v·v*/D` at the end of `path`."""
+        return float(self.path.q_v[-1])
+
+    @property
+    def expected_q_k(self) -> float:
+        """`1 − V_k`, the algorithm's own estimate of `q_k`."""
+        return float(self.path.expected_q_k[-1])
+
+    @property
+    def expected_q_v(self) -> float:
+        """`1 − V_v`, the algorithm's own estimate of `q_v`."""
+        return float(self.path.expected_q_v[-1])
+
+    @property
+    def iterations(self) -> int:
+        """Number of steps."""
+        return len(self.path.q_k) - 1
 
     @property
     def risk(self) -> Estimate:

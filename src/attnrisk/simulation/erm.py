@@ -49,12 +49,19 @@ _SAME = 1e-8  # objectives that differ by less, relative, are one minimum
 
 
 class AbstractFit(AbstractResult):
-    """A student learned from a dataset: its vectors, `k` of the first head and `v`."""
+    """A student learned from a dataset: its vectors, keys first and the value vector last."""
 
     vectors: eqx.AbstractVar[Float[np.ndarray, "P D"]]
 
-    k = property(lambda self: self.vectors[0])
-    v = property(lambda self: self.vectors[-1])
+    @property
+    def k(self) -> Float[np.ndarray, " D"]:
+        """The key vector of the first head."""
+        return self.vectors[0]
+
+    @property
+    def v(self) -> Float[np.ndarray, " D"]:
+        """The value vector."""
+        return self.vectors[-1]
 
 
 class ERMFit(AbstractFit):

@@ -1,8 +1,8 @@
 """L-BFGS from several initialisations at once: one pass over the data costs about as much for all as for one.
 
 SciPy's L-BFGS-B on the same compiled objective, one start after the other, takes longer (a row of
-benchmarks/simulation.py). Each start has its own line search: backtracking until the values decrease enough (Armijo),
-or where rounding hides the decrease, the slopes do (Hager and Zhang, 2005).
+benchmarks/simulation.py). Each start has its own line search: strong Wolfe conditions, or where rounding hides the
+decrease, the approximate ones of Hager and Zhang (2005).
 """
 
 from collections.abc import Callable
@@ -17,9 +17,10 @@ from jaxtyping import Array, Bool, Float, Int
 from .._results import Result
 
 MEMORY = 20  # pairs kept
-_DECREASE = 1e-4  # of the Armijo condition, as usual for quasi-Newton steps
+_DECREASE, _CURVATURE = 1e-4, 0.9  # of the Wolfe conditions, as usual for quasi-Newton steps
 _MOST_TRIALS = 20  # of a line search
-_SHRINK = 0.1, 0.5  # of a step that is too long, at least and at most
+_EXPANSION = 4.0  # of a step that is too short
+_INSIDE = 0.1  # a step keeps this share of its bracket from both ends
 _CURVED = 1e-10  # a pair with less curvature than this, relative, is left out
 _RUNNING, _CONVERGED, _MAX_STEPS, _STALLED = range(4)
 _RESULTS = Result.INTERRUPTED, Result.CONVERGED, Result.MAX_STEPS, Result.STALLED
@@ -39,6 +40,52 @@ class Minima(NamedTuple):
     results: list[Result]
 
 
+class Trial(NamedTuple):
+    """A step along a direction, and the objective and its slope there."""
+
+    step: Float[Array, ""]
+    value: Float[Array, ""]
+    slope: Float[Array, ""]
+
+
+class LineSearch(NamedTuple):
+    """The origin, the next step to try, the best trial so far, and one beyond the minimum (`inf` before there is)."""
+
+    origin: Trial
+    step: Float[Array, ""]
+    low: Trial
+    high: Trial
+    trials: Int[Array, ""]
+
+    def accepts(self, trial: Trial, rounding: Float[Array, ""]) -> Bool[Array, ""]:
+        """Whether the Wolfe conditions hold, or the approximate ones up to this rounding of the values."""
+        origin = self.origin
+        is_flat = jnp.abs(trial.slope) <= -_CURVATURE * origin.slope
+        is_lower = trial.value <= origin.value + _DECREASE * trial.step * origin.slope
+        is_level = trial.value <= origin.value + rounding
+        return is_flat & (
+            is_lower | (is_level & (trial.slope <= (2 * _DECREASE - 1) * origin.slope))
+        )
+
+    def narrowed(self, trial: Trial, rounding: Float[Array, ""]) -> "LineSearch":
+        """The search after a trial that was not accepted; it goes by slopes, which suffer less from rounding."""
+        is_short = (trial.slope < 0) & (trial.value <= self.origin.value + rounding)
+        low = _where(is_short, trial, self.low)
+        high = _where(is_short, self.high, trial)
+        # Where the slope would vanish between both ends.
+        share = jnp.where(high.slope >= 0, low.slope / (low.slope - high.slope), 0.5)
+        inside = low.step + (high.step - low.step) * jnp.clip(share, _INSIDE, 1.0 - _INSIDE)
+        step = jnp.where(jnp.isinf(high.step), _EXPANSION * low.step, inside)
+        return LineSearch(self.origin, step, low, high, self.trials + 1)
+
+
+def new_search(value: Array, slope: Array, step: Array) -> LineSearch:
+    """A search along a direction with this slope, which tries this step first."""
+    origin = Trial(jnp.zeros(()), value, slope)
+    beyond = Trial(jnp.full((), jnp.inf), value, slope)
+    return LineSearch(origin, step, origin, beyond, jnp.zeros((), int))
+
+
 class _Memory(NamedTuple):
     """The last steps and changes of the gradient, newest first, with `1/(step·change)` (0: no pair)."""
 
@@ -51,12 +98,10 @@ class _State(NamedTuple):
     """One start; `result` is an index of `_RESULTS`."""
 
     point: Float[Array, " size"]
-    value: Float[Array, ""]
     gradient: Float[Array, " size"]
     direction: Float[Array, " size"]
-    step: Float[Array, ""]  # the next to try along the direction
-    trials: Int[Array, ""]
     memory: _Memory
+    search: LineSearch
     iterations: Int[Array, ""]
     is_steepest: Bool[Array, ""]  # whether the direction is that of steepest descent
     result: Int[Array, ""]
@@ -88,13 +133,13 @@ def minimise(
                 watch(int(np.max(state.iterations)), float(np.max(norms)))
             if np.all(np.asarray(state.result)):
                 break
-            ahead = state.point + state.step[:, None] * state.direction
+            ahead = state.point + state.search.step[:, None] * state.direction
             state = _update(state, ahead, *evaluate(ahead), tolerance, rounding, steps)
             evaluations += 1
     except KeyboardInterrupt:
         norms = np.linalg.norm(state.gradient, axis=1)
     point, value, iterations, results = jax.device_get(
-        (state.point, state.value, state.iterations, state.result)
+        (state.point, state.search.origin.value, state.iterations, state.result)
     )
     return Minima(point, value, norms, iterations, evaluations, [_RESULTS[at] for at in results])
 
@@ -114,13 +159,15 @@ def _steepest(
     """Steepest descent, with a first step no longer than the point."""
     norm, size = jnp.linalg.norm(gradient), jnp.linalg.norm(point)
     first = jnp.where((norm > 0) & (size > 0), jnp.minimum(1.0, size / norm), 1.0)
-    search = -gradient, first, jnp.zeros((), int), memory._replace(inverse=jnp.zeros(MEMORY))
-    return _State(point, value, gradient, *search, iterations, jnp.array(True), jnp.array(_RUNNING))
+    search = new_search(value, -(gradient @ gradient), first)
+    empty = memory._replace(inverse=jnp.zeros(MEMORY))
+    flag, running = jnp.array(True), jnp.array(_RUNNING)
+    return _State(point, gradient, -gradient, empty, search, iterations, flag, running)
 
 
 def _stop(state: _State, tolerance: Array, steps: Array) -> Int[Array, ""]:
     """The result of a start, if there is a reason to stop."""
-    result = jnp.where(state.direction @ state.gradient < 0, _RUNNING, _STALLED)
+    result = jnp.where(state.search.origin.slope < 0, _RUNNING, _STALLED)
     result = jnp.where(state.iterations >= steps, _MAX_STEPS, result)
     return jnp.where(jnp.linalg.norm(state.gradient) <= tolerance, _CONVERGED, result)
 
@@ -136,22 +183,18 @@ def _update(
     rounding: Array,
     steps: Array,
 ) -> _State:
-    """The start after a trial at this point: there, with a shorter step, or restarted by steepest descent."""
-    slope, ahead = state.direction @ state.gradient, state.direction @ gradient
-    is_lower = value <= state.value + _DECREASE * state.step * slope
-    is_level = value <= state.value + rounding * jnp.abs(state.value)
-    accepted = is_lower | (is_level & (ahead <= (2 * _DECREASE - 1) * slope))
+    """The start after a trial at this point: there, at another trial, or restarted by steepest descent."""
+    origin, rounding = state.search.origin, rounding * jnp.abs(state.search.origin.value)
+    trial = Trial(state.search.step, value, state.direction @ gradient)
     memory = _remember(state.memory, point - state.point, gradient - state.gradient)
-    search = _quasi_newton(memory, gradient), jnp.ones(()), jnp.zeros((), int), memory
-    moved = _State(
-        point, value, gradient, *search, state.iterations + 1, jnp.array(False), state.result
-    )
-    # To where the slope would vanish between both ends.
-    share = jnp.where(ahead > 0, slope / (slope - ahead), _SHRINK[1])
-    shorter = state.step * jnp.clip(share, *_SHRINK)
-    again = state._replace(step=shorter, trials=state.trials + 1)
-    reset = _steepest(state.point, state.value, state.gradient, state.memory, state.iterations)
-    is_over = again.trials >= _MOST_TRIALS
+    direction, iterations = _quasi_newton(memory, gradient), state.iterations + 1
+    search = new_search(value, direction @ gradient, jnp.ones(()))
+    flags = jnp.array(False), state.result
+    moved = _State(point, gradient, direction, memory, search, iterations, *flags)
+    again = state._replace(search=state.search.narrowed(trial, rounding))
+    reset = _steepest(state.point, origin.value, state.gradient, memory, state.iterations)
+    is_over = again.search.trials >= _MOST_TRIALS
+    accepted = state.search.accepts(trial, rounding)
     new = _where(accepted, moved, _where(is_over & ~state.is_steepest, reset, again))
     stalled = ~accepted & is_over & state.is_steepest
     new = new._replace(result=jnp.where(stalled, _STALLED, _stop(new, tolerance, steps)))

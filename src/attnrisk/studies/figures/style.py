@@ -174,6 +174,9 @@ def has_converged(row: Any) -> bool:
     return is_converged(vars(row).get("result", Result.CONVERGED))
 
 
+_DOT = 4.0  # the size of a single point
+
+
 def draw_curve(
     axes: Axes,
     style: Line,
@@ -185,10 +188,12 @@ def draw_curve(
 ) -> None:
     """A line through the rows that converged, interrupted at `jumps`; crosses of its colour are the others.
 
-    `log` names the logarithmic axes. Dots have the size `dots`, and are hollow where a row has a `warning`.
+    `log` names the logarithmic axes. Dots have the size `dots`, and are hollow where a row has a `warning`; a single
+    point is a dot.
     """
     rows = sorted(rows, key=attrgetter(at[0]))
     settled = [row for row in rows if has_converged(row)]
+    dots = dots or _DOT * (len(settled) == 1)
     for low, high in pairwise((-inf, *jumps, inf)):
         part = [row for row in settled if low < getattr(row, at[0]) <= high]
         x, y = columns(part, *at)

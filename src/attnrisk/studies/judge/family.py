@@ -70,10 +70,12 @@ _ROUNDED = 1e-6  # of the largest lower derivative: what is smaller may be round
 class RecognisedKernel(AbstractKernel):
     """A function of whole sequences that is a normalised kernel: `log φ` is read off pairs of a score and a rung.
 
-    Rungs are equally spaced scores from `lowest` where `φ` does not vanish; `φ` is one at the one nearest to zero.
+    Rungs are equally spaced scores from `lowest` where `φ` does not vanish; `φ` is one at the one nearest to zero. A
+    small constant in the denominator is there against a division by zero: norms of `k` that use it are not searched.
     """
 
     name: ClassVar[str] = "kernel"
+    score_scale: ClassVar[float] = 1.0
     function: Function = eqx.field(static=True)
     lowest: float = eqx.field(static=True)
     log_rungs: tuple[float, ...] = eqx.field(static=True)

@@ -82,7 +82,7 @@ def untraceable(name: str, error: Exception, wanted: Wanted = ATTENTION) -> Refu
         reason = "it calls NumPy, which jax cannot trace: replace np by jnp"
         return reject(name, reason, wanted)
     if isinstance(error, jax.errors.ConcretizationTypeError):
-        reason = "it uses a score in Python control flow, such as `if`: use jnp.where instead"
+        reason = "it needs the value of a score, for `if` or `float` for example: use jnp.where or arrays instead"
         return reject(name, reason, wanted)
     if isinstance(error, AttributeError | ImportError) or "Tensor" in first or "torch" in first:
         reason = f"it seems to be written for PyTorch or another library; it raised {said}"
