@@ -381,10 +381,14 @@ class Search:
             return -explained(profile(m_kk, ORDERS[0]))
 
         lengths = np.sort(np.append(self.last.lengths[self.last.lengths != 0.0], m_kk))
-        best = int(np.argmin([loss(each) for each in lengths.tolist()]))
-        bounds = lengths[max(best - 1, 0)], lengths[min(best + 1, lengths.size - 1)]
+        losses = [loss(each) for each in lengths.tolist()]
+        best = int(np.argmin(losses))
+        if best in (0, lengths.size - 1):  # it may fall on beyond the range
+            missed = max(missed, float(risk) - float(task.label_variance) - losses[best])
+            return m_kk, m_vv, Estimate(risk.value, risk.error + missed)
+        bounds = lengths[best - 1], lengths[best + 1]
         found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": _NARROW})
-        m_kk = float(found.x)
+        m_kk = float(found.x if found.fun < losses[best] else lengths[best])
         profiles = tuple(profile(m_kk, order) for order in ORDERS)
         risk, m_vv = self.risk(profiles)
         return m_kk, m_vv, risk
