@@ -3,6 +3,7 @@
 import json
 import sys
 
+import jax
 import json_fields
 import numpy as np
 import pytest
@@ -464,6 +465,44 @@ def test_a_function_that_raises_later_is_one_line(run, folder, command):
     ran = run(*command.split(), "late_to_judge:late")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert "it raised KeyError: 'late failure'" in ran.err
+
+
+LATER = """
+import jax
+import numpy as np
+armed = []
+def check(scores):
+    if armed:
+        raise KeyError("late failure")
+    return np.zeros(())
+def late(scores):
+    shape = jax.ShapeDtypeStruct((), np.float64)
+    scores = jax.lax.stop_gradient(scores)
+    zero = jax.pure_callback(check, shape, scores, vmap_method="sequential")
+    return jax.nn.softmax(scores) + zero
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("late_to_judge:late --attention softmax", "NAME = 'late_to_judge:late' (it raised"),
+        ("softmax --attention late_to_judge:late", "--attention = 'late_to_judge:late' (it raised"),
+    ],
+)
+def test_needs_names_the_function_that_raises_in_the_search(run, folder, monkeypatch, words, said):
+    from attnrisk import learning
+
+    def needed_data(task, *attentions):
+        sys.modules["late_to_judge"].armed.append(True)
+        for each in (attentions[0], attentions[2]):
+            jax.block_until_ready(jax.jit(each)(np.ones(3), np.ones(3, bool)))
+
+    monkeypatch.setattr(learning, "needed_data", needed_data)
+    (folder / "late_to_judge.py").write_text(LATER)
+    sys.modules.pop("late_to_judge", None)
+    ran = run("needs", *words.split())
+    assert (ran.code, ran.err.splitlines()[-1].count(said)) == (2, 1)
 
 
 def test_a_closed_pipe_is_not_blamed_on_the_function(run, judged, monkeypatch):

@@ -60,3 +60,16 @@ def test_nothing_where_no_one_looks(capsys, monkeypatch):
         report("softmax", 3, 15)
         time.sleep(0.1)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_line_now_and_then_in_a_log(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.05)
+    with progress.working("waiting") as report:
+        time.sleep(0.12)
+        report("softmax", 3, 15)
+        time.sleep(0.12)
+    told = capsys.readouterr()
+    assert told.out == ""
+    lines = told.err.splitlines()
+    assert lines[0] == "0 s: waiting"
+    assert lines[-1] == "0 s: 3 of 15, softmax"

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 
 import dask
 import numpy as np
@@ -132,6 +133,37 @@ def test_how_points_are_shared_out_does_not_show(store, name, rng):
     assert table(study, store) == {
         row.address: (row.inputs, row.outputs, row.result, row.converged) for row in alone
     }
+
+
+@pytest.mark.parametrize(
+    ("column", "content"),
+    [
+        ("outputs", '{"risk": NaN, "risk_error": 0.1}'),
+        ("outputs", "{}"),
+        ("outputs", '{"rows": []}'),
+        ("outputs", '{"rows": [{}]}'),
+        ("inputs", "{}"),
+    ],
+)
+def test_a_row_with_wrong_content_is_computed_again(store, column, content):
+    study = Study(question="plain", nu=[1, 2], length=2)
+    store.add(answer(study.points))
+    before = table(study, store)
+    address = study.points[0].address
+    store._file.execute(f"UPDATE answers SET {column} = ? WHERE address = ?", (content, address))
+    assert status(study, store) == (2, 1, 0, 0)
+    assert dataset(study, store).result.values.ravel().tolist() == [MISSING, "converged"]
+    assert [each["risk"] for each in Session(store)(study.points)] == [1 / 3, 2 / 3]
+    assert table(study, store) == before
+
+
+def test_an_answer_without_its_number_is_computed_again(store):
+    (question,) = Study(question="bayes", nu=0, length=1).points
+    (row,) = answer([question])
+    for outputs in ({"risk": 0.5}, {"risk": float("nan")}, {"mean": 0.5}):
+        store.forget([row.address])
+        store.add([replace(row, outputs=outputs)])
+        assert Session(store)([question]) == [row.answer]
 
 
 def test_failures_are_forgotten_to_be_asked_again(store):

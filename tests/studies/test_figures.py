@@ -186,7 +186,31 @@ def test_draw_writes_the_picture_its_data_and_its_caption(name, tmp_path):
     rows = module.compute(module.QUICK, ask)
     assert head == COLUMNS[name].split()
     assert table == [["" if x is None else str(x) for x in vars(row).values()] for row in rows]
-    assert caption.read_text(encoding="utf-8") == module.CAPTION
+    assert caption.read_text(encoding="utf-8") == figures.caption_of(module, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        *(("1", "needle"), ("2", "softplus"), ("5", "four"), ("7", "L = 10"), ("7", "Top-k")),
+        *(("samples", "rf of 1000"), ("haystack", "sigmoid"), ("basins", "100"), ("descent", "30")),
+        *(("prediction", "other widths"), ("heads", "1000"), ("flipped", "c = 2")),
+        *(("pruning", "more than three"), ("stages", "Middle")),
+    ],
+)
+def test_the_caption_of_the_quick_form_names_what_it_shows(name, absent):
+    full, quick = (figures.caption_of(figures.FIGURES[name], quick) for quick in (False, True))
+    assert absent in full
+    assert absent not in quick
+    assert "[[" not in full + quick
+
+
+def test_the_quick_haystack_names_the_attentions_that_it_shows():
+    for asked, is_there in ((haystack.FULL, True), (haystack.QUICK, False)):
+        drawn = haystack.plot(haystack.compute(asked, ask))
+        said = " ".join(text.get_text() for text in drawn.findobj(Text))
+        assert ("sigmoid" in said) is is_there
+        assert "erf" in said
 
 
 @pytest.mark.parametrize("name", figures.NAMES)

@@ -140,9 +140,10 @@ def needs(args: Any) -> render.Shown:
     if (args.risk is None) == (args.attention is None):
         said = "missing, as is --attention" if args.risk is None else "given with --attention"
         raise refuse("risk", f"({said})", "given, or --attention, and not both")
-    with user_code("NAME", args.name):
-        other = None if args.attention is None else _learner("attention", args.attention, args)
-        found = ar.needed_data(args.task, _learner("NAME", args.name, args), args.risk, other)
+    other = None if args.attention is None else _learner("attention", args.attention, args)
+    learned = _learner("NAME", args.name, args)
+    with user_code("NAME", args.name, attention=args.attention):
+        found = ar.needed_data(args.task, learned, args.risk, other)
     goal = f"below {args.attention}" if other is not None else f"to a risk of {args.risk:g}"
     alpha = "—" if found.alpha is None else render.with_error(found.alpha, 3)
     if found.alpha is not None and found.alpha.kind is ar.ErrorKind.BOUND:
@@ -173,16 +174,19 @@ def _learner(argument: str, word: str, args: Any) -> ar.AbstractAttention:
     from ..studies.judge.traits import traits
 
     try:
-        given = word if word == ar.BayesSoftmax.name else load_function("attention", word)
-        if given == word:
-            found = options.named_attention(word, "default", args.heads)
-        else:
-            one = recognise(given, word)
-            if traits(one).slope == "missing":
-                allowed = "a function that jax can differentiate twice, not one of NumPy or PyTorch"
-                raise refuse("attention", repr(word), allowed)
-            found = one if args.heads == 1 else ar.Heads(one, args.heads)
-        learnable(args.task, learner(found))
+        with user_code(argument, word):
+            given = word if word == ar.BayesSoftmax.name else load_function("attention", word)
+            if given == word:
+                found = options.named_attention(word, "default", args.heads)
+            else:
+                one = recognise(given, word)
+                if traits(one).slope == "missing":
+                    allowed = (
+                        "a function that jax can differentiate twice, not one of NumPy or PyTorch"
+                    )
+                    raise refuse("attention", repr(word), allowed)
+                found = one if args.heads == 1 else ar.Heads(one, args.heads)
+            learnable(args.task, learner(found))
     except Refusal as error:
         if error.parts is None or error.parts[0] != "attention":
             raise

@@ -17,8 +17,6 @@ from .command import EXPLORE, command
 from .interrupts import RESUMED, immediate
 from .judge import load_function, user_code
 
-_BETWEEN_LINES = 30.0  # seconds
-
 
 @command(
     EXPLORE,
@@ -80,10 +78,9 @@ def atlas(args: Any) -> render.Shown:
     scheduler, workers = args.workers.values()
     workers = None if scheduler else workers or os.cpu_count()
     seconds = None if args.minutes is None else 60.0 * args.minutes
-    progress = args.progress if sys.stderr.isatty() else _lines(begun)
     backend = Workers(scheduler, workers, atlases.BATCHES, turns=False, seconds=seconds)
     with immediate(RESUMED), Store(args.store or default_place()) as store, backend:
-        answers, failures = atlases.collect(atlases.FULL, backend, store, progress)
+        answers, failures = atlases.collect(atlases.FULL, backend, store, args.progress)
         made = atlases.make(answers)
     atlases.write(args.out, made)
     left_out = len(atlases.FULL.surfaces) - len(made["surfaces"])
@@ -110,17 +107,3 @@ def atlas(args: Any) -> render.Shown:
     if failures:
         rows["failed"] = f"{len(failures)}, the first: {failures[0]}"
     return render.Shown(fields, [render.facts("atlas", rows)])
-
-
-def _lines(begun: float) -> render.Report:
-    """Progress for a log, where there is no terminal: a line every half minute."""
-    last = begun
-
-    def report(label: str, done: int, total: int) -> None:
-        nonlocal last
-        now = time.perf_counter()
-        if now - last >= _BETWEEN_LINES or done == total:
-            last = now
-            print(f"{now - begun:.0f} s: {done} of {total}, {label}", file=sys.stderr, flush=True)
-
-    return report

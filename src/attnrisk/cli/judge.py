@@ -182,9 +182,9 @@ _NUMPY_WARNINGS = "overflow|underflow|invalid value|divide by zero|All-NaN|Casti
 
 
 @contextmanager
-def user_code(argument: str, word: str) -> Iterator[None]:
+def user_code(argument: str, word: str, **others: str | None) -> Iterator[None]:
     """For calls of a user's function: its output goes to standard error, its warnings are ignored, and what it raises
-    when it is called from compiled code is a refusal of this argument.
+    when it is called from compiled code is a refusal of this argument, or of that of the others whose function it was.
 
     Warnings of this package are shown, such as that of a large error, except NumPy's floating-point warnings.
     """
@@ -194,12 +194,22 @@ def user_code(argument: str, word: str) -> Iterator[None]:
         warnings.filterwarnings("ignore", _NUMPY_WARNINGS, RuntimeWarning)
         try:
             yield
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             _, raised, trace = str(error).partition("error calling callback: ")
             if not raised:
                 raise
+            for name, other in others.items():
+                if other is not None and _raised_by(other, word, trace):
+                    argument, word = name, other
             given = f"{word!r} (it raised {trace.strip().splitlines()[-1]})"
             raise refuse(argument, given, "a function of any scores") from None
+
+
+def _raised_by(word: str, other: str, trace: str) -> bool:
+    """Whether the function is in this traceback, or the file of its module, if that of the other is another."""
+    module, colon, function = word.rpartition(":")
+    alone = f"{module.rpartition('.')[2]}.py" in trace and not other.startswith(f"{module}:")
+    return bool(colon) and (alone or f", in {function}\n" in trace)
 
 
 def load_function(argument: str, word: str) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from threading import Timer
+from contextlib import contextmanager, suppress
+from threading import Event, Thread, Timer
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ UNCONVERGED = "NOT CONVERGED"
 _WIDE = 160  # columns where the output is no terminal, so that a row stays on its line
 _UNBOUNDED = 1000  # columns, to measure how many a table would take
 _PATIENCE = 1.0  # seconds before there is any progress to see
+_BETWEEN_LINES = 30.0  # seconds, where the output is no terminal
 
 Report = Callable[[str, int, int], None]  # what is next, how much is done, and of how much
 
@@ -287,9 +289,10 @@ def table(
 
 @contextmanager
 def working(what: str) -> Iterator[Report]:
-    """Show `what` and the elapsed time on standard error, if that is a terminal."""
+    """Show `what` and the elapsed time on standard error: on a terminal as a bar, else as a line every half minute."""
     if not sys.stderr.isatty():
-        yield lambda label, done, total: None
+        with _lines(what) as report:
+            yield report
         return
     from rich import progress as bars
     from rich.console import Console
@@ -317,3 +320,24 @@ def working(what: str) -> Iterator[Report]:
         timer.cancel()
         timer.join()  # it may be starting the display just now
         progress.stop()
+
+
+@contextmanager
+def _lines(what: str) -> Iterator[Report]:
+    """Progress for a log: a line every half minute, also where nothing was reported."""
+    begun, shown, ended = time.perf_counter(), [what], Event()
+
+    def tell() -> None:
+        with suppress(OSError, ValueError):  # standard error is closed
+            while not ended.wait(_BETWEEN_LINES):
+                elapsed = time.perf_counter() - begun
+                print(f"{elapsed:.0f} s: {shown[0]}", file=sys.stderr, flush=True)
+
+    def report(label: str, done: int, total: int) -> None:
+        shown[0] = f"{done} of {total}, {label}"
+
+    Thread(target=tell, daemon=True).start()
+    try:
+        yield report
+    finally:
+        ended.set()

@@ -4,7 +4,7 @@ Only the calling process writes to the store. Questions that share compiled code
 worker together, so that it compiles once.
 """
 
-import math
+import json
 import platform
 import time
 import warnings
@@ -22,12 +22,11 @@ from .._results import Result
 from .cluster import EngineError, completed, connected
 from .fingerprint import versions
 from .question import AbstractQuestion, Answer, Record, is_converged
-from .store import Row, Store, default_place
+from .store import FAILED, Row, Store, default_place, not_numbers
 
 if TYPE_CHECKING:
     from distributed import Client
 
-FAILED = "failed"
 _FACTOR = 8  # larger tasks than those of a sweep: most of the work of a figure is compilation, which workers repeat
 # Compiled code runs outside the interpreter's lock, and threads share what they compile. An integral keeps one core
 # busy, and more of them would compete for memory.
@@ -121,16 +120,21 @@ def execute(
 ) -> Iterator[Row]:
     """Yield the rows of all questions: first those in the store, then the others as they are computed and stored.
 
-    A question that raises an exception gives a failed row; with `retry`, failed rows of the store are computed again.
-    `progress` is called with the label of the last result, the number of results and the total. The default backend
-    uses threads. An interrupted computation continues from the store.
+    A question that raises an exception gives a failed row; with `retry`, failed rows of the store are computed again,
+    and rows that are not the answer of a question always are. `progress` is called with the label of the last result,
+    or of the first to come, the number of results and the total. The default backend uses threads. An interrupted
+    computation continues from the store.
     """
     asked = {question.address: question for question in questions}
     found = {} if store is None else store.find(asked)
-    failed = [address for address, row in found.items() if row.failed] if retry else []
-    if store is not None and failed:
-        store.forget(failed)
-        found = {address: row for address, row in found.items() if address not in failed}
+    again = {
+        address
+        for address, row in found.items()
+        if (retry and row.failed) or not (row.sound and row.inputs == _as_stored(asked[address]))
+    }
+    if store is not None and again:
+        store.forget(again)
+        found = {address: row for address, row in found.items() if address not in again}
     done = len(found)
     if progress is not None:
         progress("found in the store", done, len(asked))
@@ -140,6 +144,8 @@ def execute(
         return
     if store is not None:
         store.check_writable()
+    if progress is not None:
+        progress(f"computing {missing[0].label}", done, len(asked))
     for rows in (backend or Threads()).run(missing):
         if store is not None:
             store.add(rows)
@@ -148,6 +154,11 @@ def execute(
             if progress is not None:
                 progress(asked[row.address].label, done, len(asked))
             yield row
+
+
+def _as_stored(question: AbstractQuestion) -> dict[str, Any]:
+    """The inputs as JSON has them, where tuples are lists."""
+    return dict(json.loads(json.dumps(question.inputs)))
 
 
 class Session:
@@ -251,8 +262,7 @@ def row_of(question: AbstractQuestion, found: Answer, seconds: float) -> Row:
     results = [str(each.get("result", Result.CONVERGED)) for each in records]
     result = next((each for each in results if not is_converged(each)), results[0])
     converged = is_converged(result)
-    values = [pair for each in records for pair in each.items()]
-    missing = [name for name, it in values if isinstance(it, float) and math.isnan(it)]
+    missing = not_numbers(records)
     if missing and converged:
         return _failure(question, f"{missing[0]} is not a number", seconds)
     if isinstance(found, list):

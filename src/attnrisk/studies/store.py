@@ -5,6 +5,7 @@ each waits for its turn to write, and of two answers to one point the first stay
 """
 
 import json
+import math
 import os
 import sqlite3
 import time
@@ -16,13 +17,24 @@ from types import TracebackType
 from typing import Any, Self
 
 from .._check import refuse
+from .question import Record
 
+FAILED = "failed"  # how the result of a computation begins that raised an exception
 _MAGIC = b"SQLite format 3\0"
 _APPLICATION = 0x61747231  # "atr1": who wrote the file, as SQLite lets a file say
 _LAYOUT = 1
 _PATIENCE = 60.0  # seconds to wait for another process that writes
 _PAUSE = 0.01  # seconds between two attempts
 _MOST_VARIABLES = 500  # in one statement; older SQLite allow 999
+
+# The number that each record of these kinds has, with its error.
+_NUMBERS = {
+    **dict.fromkeys(("bayes", "element-wise floor", "population", "optimal", "amp"), "risk"),
+    **dict.fromkeys(("formula minimum", "flipped minimum"), "risk"),
+    **dict.fromkeys(("features bayes", "heads on atoms", "heads"), "risk"),
+    **dict.fromkeys(("erm", "tuned-erm", "learning curve", "risk crossing"), "test_risk"),
+    **dict.fromkeys(("heads erm", "learned heads"), "test_risk"),
+}
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS answers (
@@ -67,6 +79,17 @@ class Row:
         return not self.outputs
 
     @property
+    def sound(self) -> bool:
+        """Whether the content is that of an answer of this kind; a row of which it is not counts as missing."""
+        if self.failed:
+            return self.result.startswith(FAILED)
+        records = self.outputs.get("rows", [self.outputs])
+        number = _NUMBERS.get(self.question)
+        names = {number, f"{number}_error"} if number else set()
+        complete = bool(records) and all(each and names <= each.keys() for each in records)
+        return complete and not (self.converged and not_numbers(records))
+
+    @property
     def answer(self) -> Any:
         """The record, or list of records, of the result."""
         if "rows" in self.outputs:
@@ -77,6 +100,12 @@ class Row:
 _COLUMNS = tuple(field.name for field in fields(Row))
 _MARKS = ", ".join("?" * len(_COLUMNS))
 _ADD = f"INSERT INTO answers VALUES ({_MARKS}) ON CONFLICT (address) DO NOTHING"
+
+
+def not_numbers(records: Iterable[Record]) -> list[str]:
+    """The names of values that are NaN, which an answer that converged has none of."""
+    values = [pair for each in records for pair in each.items()]
+    return [name for name, it in values if isinstance(it, float) and math.isnan(it)]
 
 
 def default_place() -> Path:

@@ -60,7 +60,7 @@ def status(study: Study, store: Store) -> Status:
 def rows_of(study: Study, store: Store) -> dict[str, Row]:
     """Rows of the study in the store, by address; the time is proportional to the size of the store."""
     rows = store.of_question(study.question, study.numerics)
-    return {row.address: row for row in rows if study.has(row)}
+    return {row.address: row for row in rows if row.sound and study.has(row)}
 
 
 def retry(study: Study, store: Store) -> None:

@@ -1,10 +1,12 @@
 """The figures: each computes its rows, draws them, and is written as PDF, SVG and PNG with its data and its caption.
 
 A figure is a module with `CAPTION`, with what its `FULL` and its `QUICK` form ask, `compute(asked, ask)` (its rows) and
-`plot(rows)`. Where `FULL` and `QUICK` are not themselves lists of questions, `questions(asked)` is what can be asked
-before anything is known. The report shows those that its page has a place for.
+`plot(rows)`. In a caption `[[this|that]]` is `this` in the full form and `that` in the quick one. Where `FULL` and
+`QUICK` are not themselves lists of questions, `questions(asked)` is what can be asked before anything is known.
+The report shows those that its page has a place for.
 """
 
+import re
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -61,7 +63,12 @@ def make(name: str, quick: bool = False, ask: Ask | None = None) -> Drawn:
     module = FIGURES[one_of("figure", name, NAMES)]
     rows = module.compute(_asked(module, quick), ask or Session())
     with context():
-        return Drawn(stem_of(name), rows, module.plot(rows), module.CAPTION)
+        return Drawn(stem_of(name), rows, module.plot(rows), caption_of(module, quick))
+
+
+def caption_of(module: ModuleType, quick: bool) -> str:
+    """The caption of one form of a figure."""
+    return re.sub(r"\[\[(.*?)\|(.*?)\]\]", r"\2" if quick else r"\1", module.CAPTION)
 
 
 def draw(name: str, out: Path, quick: bool = False, ask: Ask | None = None) -> list[Path]:

@@ -17,17 +17,17 @@ from .rows import Ask, Row, make_row
 from .style import GREY, INK, WIDTH, add_legend, columns, line, set_ticks
 
 CAPTION = """\
-End points of gradient flow from random initial vectors. Solid lines with filled dots: fraction of runs that reach \
-the global minimum, k along k* and v along v*. Dashed lines with open dots: fraction that converges elsewhere, to a \
-local minimum of higher risk. Dotted lines with crosses: fraction that does neither before the final time or before \
-the norm of k leaves the range that can be integrated, as for linear attention, whose risk decreases for ever along \
-one direction. Top: spiked task. Bottom: max task. Each point has 100 runs, or 16 for softmax on the max task, whose \
-flow is slow (quick form: 20 runs, without softmax). Left: against the signal strength ν, with L = 10 \
-tokens; middle: against L, with ν = 2; right: against the size of the initial vectors, with ν = 2 and L = 10. The \
-size is the standard deviation of every component of k and v, along k* and v* and outside their span. Error bars are \
-one standard error of a fraction; all counts are in basins.csv. A fraction that is zero in a whole panel is not \
-drawn. All points of an attention use the same random initial vectors, so their errors are correlated. A run counts \
-as having reached the global minimum if its risk is within 1e-5 of the lowest risk.
+End points of gradient flow from random initial vectors. Solid lines with filled dots: fraction of runs that reach the \
+global minimum, k along k* and v along v*. Dashed lines with open dots: fraction that converges elsewhere, to a local \
+minimum of higher risk. Dotted lines with crosses: fraction that does neither before the final time or before the norm \
+of k leaves the range that can be integrated, as for linear attention, whose risk decreases for ever along one \
+direction. Top: spiked task. Bottom: max task. Each point has [[100 runs, or 16 for softmax on the max task, whose \
+flow is slow (quick form: 20 runs, without softmax)|20 runs]]. Left: against the signal strength ν, with L = 10 \
+tokens; middle: against L, with ν = 2; right: against the size of the initial vectors, with ν = 2 and L = 10. The size \
+is the standard deviation of every component of k and v, along k* and v* and outside their span. Error bars are one \
+standard error of a fraction; all counts are in basins.csv. A fraction that is zero in a whole panel is not drawn. All \
+points of an attention use the same random initial vectors, so their errors are correlated. A run counts as having \
+reached the global minimum if its risk is within 1e-5 of the lowest risk.
 """
 
 ATTENTIONS = ("softmax", "erf", "linear")

@@ -16,18 +16,18 @@ from .rows import Row, records
 from .style import GREY, INK, WIDTH, Line, add_legend, columns, where
 
 CAPTION = """\
-Projected gradient descent on the sphere for the predictor erf(λXk)·(Xv), in the five settings of Marion et al. \
-(arXiv 2410.01537), with 30 random initialisations each. Top: overlaps of k with k* and of v with v*, up to a common \
-sign to which the predictor is invariant. Bottom: risk minus noise, on a logarithmic scale, and its value at k = k*, \
-v = v* with the λ of the same step (grey). Lines are means over the runs; bands show the range of all runs. From left \
-to right: on the manifold where keys and values do not mix, every run finds the teacher. From random initialisations \
-with a small constant λ, many runs end in the mismatched minimum, k = ±v* with v leaning towards k*, whose risk is \
-slightly higher. With a large λ the erf saturates: once k has an overlap of a few tenths with k*, the gradient for \
-the remaining directions vanishes, and k drifts towards ±v*, to a risk below that of the teacher. A λ that is large \
-at first and decays finds the teacher from all of these initialisations, also when each gradient uses five fresh \
-noisy sequences (right, d = 80; the others use the population risk, d = 400). This is not guaranteed: other \
-initialisations end in the mismatched minimum, which has the lower risk there at the last step. descent.csv has the \
-lines and the bands, λ, and the fraction of runs with both overlaps above 0.9.
+Projected gradient descent on the sphere for the predictor erf(λXk)·(Xv), in the five settings of Marion et al. (arXiv \
+2410.01537), with [[30|5]] random initialisations each[[|, for at most 24000 steps]]. Top: overlaps of k with k* and \
+of v with v*, up to a common sign to which the predictor is invariant. Bottom: risk minus noise, on a logarithmic \
+scale, and its value at k = k*, v = v* with the λ of the same step (grey). Lines are means over the runs; bands show \
+the range of all runs. From left to right: on the manifold where keys and values do not mix, every run finds the \
+teacher. From random initialisations with a small constant λ, many runs end in the mismatched minimum, k = ±v* with v \
+leaning towards k*, whose risk is slightly higher. With a large λ the erf saturates: once k has an overlap of a few \
+tenths with k*, the gradient for the remaining directions vanishes, and k drifts towards ±v*, to a risk below that of \
+the teacher. A λ that is large at first and decays finds the teacher from all of these initialisations, also when each \
+gradient uses five fresh noisy sequences (right, d = 80; the others use the population risk, d = 400). This is not \
+guaranteed: other initialisations end in the mismatched minimum, which has the lower risk there at the last step. \
+descent.csv has the lines and the bands, λ, and the fraction of runs with both overlaps above 0.9.
 """
 
 TITLES = {

@@ -17,13 +17,14 @@ from .rows import Ask, Row, grouped, make_row
 from .style import GREY, Line, add_legend, columns, draw_curve, line, panels
 
 CAPTION = """\
-Test accuracy in recall and in finding a needle (left out of the quick form), and bits per character of a text, of \
-small decoders against their number of parameters, with one line for each attention that replaces softmax. Each point \
-is the mean over seeds; bands show the range over seeds. The learning rate of each point is the best of several on \
-validation data. Kernels and element-wise attentions act on the score q·k with a learned bias per head; only softmax \
-has rotary positions. Recurrences (dotted) have a state of fixed size. The grey line is the accuracy of the Bayes \
-predictor, which knows the distribution of the marks. figure1.csv has every training run: sizes, learning rates, \
-seeds, and which learning rate was chosen. Small models, synthetic recall, one text.
+Test accuracy in recall[[ and in finding a needle (left out of the quick form),|]] and bits per character of a text, \
+of small decoders against their number of parameters, with one line for each attention that replaces softmax. Each \
+point is the mean over seeds; bands show the range over seeds. The learning rate of each point is the best of several \
+on validation data. Kernels and element-wise attentions act on the score q·k with a learned bias per head; only \
+softmax has rotary positions. [[Recurrences (dotted) have|The recurrence (dotted) has]] a state of fixed size. [[The \
+grey line is the accuracy of the Bayes predictor, which knows the distribution of the marks. |]]figure1.csv has every \
+training run: sizes, learning rates, seeds, and which learning rate was chosen. Small models, synthetic recall, one \
+text.
 """
 
 RETRIEVAL, LANGUAGE = ("recall", "needle"), "text"

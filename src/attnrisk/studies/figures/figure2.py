@@ -15,14 +15,14 @@ from .style import INK, add_legend, draw_curve, line, marks, panels, set_ticks, 
 CAPTION = """\
 Lowest population risk of attentions against the signal strength ν, on the spiked task (top) and the max task \
 (bottom), for sequences of L = 2 tokens, of L = 10 tokens, and of a random length L uniform on {1, 2, 3}. The \
-attentions are those of the paper: erf has a bias, which is optimised, and softplus has none. (With a bias, softplus \
-would approach the Bayes risk; a bias has no effect on softmax and linear attention.) Softmax attains the Bayes risk \
-(black) everywhere. On the spiked task its risk decays exponentially in ν, and that of linear attention only like \
-1/ν. On the max task the risk of the others does not tend to zero as ν grows, and at small L they are close to each \
-other. With random lengths, the normalised attentions (solid) have a lower risk than the element-wise ones (dashed) \
-even without a signal, because they adapt to the length. An open circle marks an infimum that no finite k attains. \
-Lines are interpolated between the computed points, which figure2.csv has with their errors; its column excess is the \
-gap to the Bayes risk.
+attentions are those of the paper: erf has a bias, which is optimised[[, and softplus has none. (With a bias, softplus \
+would approach the Bayes risk; a bias has no effect on softmax and linear attention.)|; a bias has no effect on the \
+others.]] Softmax attains the Bayes risk (black) everywhere. On the spiked task its risk decays exponentially in ν, \
+and that of linear attention only like 1/ν. On the max task the risk of the others does not tend to zero as ν grows, \
+and at small L they are close to each other. With random lengths, the normalised attentions (solid) have a lower risk \
+than the element-wise ones (dashed) even without a signal, because they adapt to the length. An open circle marks an \
+infimum that no finite k attains. Lines are interpolated between the computed points, which figure2.csv has with their \
+errors; its column excess is the gap to the Bayes risk.
 """
 
 ATTENTIONS = ("softmax", "softplus", "erf", "linear")

@@ -16,14 +16,14 @@ from .rows import Row, joined
 from .style import INK, Line, add_legend, draw_curve, line, marks, panels, where
 
 CAPTION = """\
-Risk of four attentions against the signal strength ν, with L = 10 tokens, at the global minimum with k along k* and \
-v along v* (solid), and at the end point of gradient flow from exchanged roles, k = v* and v = k* (dashed). A dot is \
-a local minimum, confirmed by the eigenvalues of the Hessian: gradient flow does not leave it although a lower \
-minimum exists. Open circles are limits that no finite k attains: there k grows along v* while v shrinks along k*, \
-and linear attention becomes the sum over tokens of the product of both teacher fields, whose risk is 1 − ν/(L + ν) \
-on the spiked task. A triangle marks a flow that escapes to the global minimum, a diamond a saddle, a cross a flow \
-that did not converge; the dashed line is interrupted where there is no point. figure5.csv has the points with their \
-errors, overlaps and lowest eigenvalue.
+Risk of [[four attentions|softmax and linear attention]] against the signal strength ν, with L = 10 tokens, at the \
+global minimum with k along k* and v along v* (solid), and at the end point of gradient flow from exchanged roles, k = \
+v* and v = k* (dashed). A dot is a local minimum, confirmed by the eigenvalues of the Hessian: gradient flow does not \
+leave it although a lower minimum exists. Open circles are limits that no finite k attains: there k grows along v* \
+while v shrinks along k*, and linear attention becomes the sum over tokens of the product of both teacher fields, \
+whose risk is 1 − ν/(L + ν) on the spiked task. A triangle marks a flow that escapes to the global minimum, a diamond \
+a saddle, a cross a flow that did not converge; the dashed line is interrupted where there is no point. figure5.csv \
+has the points with their errors, overlaps and lowest eigenvalue.
 """
 
 ATTENTIONS = ("softmax", "softplus", "erf", "linear")

@@ -14,14 +14,15 @@ from .rows import JUMP, Ask, Row, beside, make_row
 from .style import add_legend, draw_curve, has_converged, line, panels, set_ticks, where
 
 CAPTION = """\
-Test risk after training on N = αD sequences, in the limit of infinite D, with the best ridge penalties, for the \
-attentions of the catalogue that are not scale-invariant, on the spiked task with ν = 5, with L = 3 and L = 10 \
-tokens. Black is the Bayes optimum, which jumps at α = 1. Solid lines are normalised kernels, dashed lines \
-element-wise attentions, dotted lines general ones. Points are hollow where the risk is an approximation: replica \
-symmetry fails, or the minimum of the samples is at a kink of the attention. A cross marks a point that did not \
-converge, and is not connected. Biases are learned wherever they have an effect, but for element-wise ReLU, whose \
-bias is 0. Top-k softmax is left out, and sparsemax for L = 10: for most samples the minimum lies at a jump or a \
-kink of the attention and is not found. figure7.csv has errors, ridge penalties and the reasons for approximations.
+Test risk after training on N = αD sequences, in the limit of infinite D, with the best ridge penalties, for [[the \
+attentions of the catalogue that are not scale-invariant|softmax, erf and linear attention]], on the spiked task with \
+ν = 5, with [[L = 3 and L = 10|L = 3]] tokens. Black is the Bayes optimum, which jumps at α = 1. Solid lines are \
+normalised kernels, dashed lines element-wise attentions[[, dotted lines general ones|]]. Points are hollow where the \
+risk is an approximation: replica symmetry fails, or the minimum of the samples is at a kink of the attention. A cross \
+marks a point that did not converge, and is not connected. Biases are learned wherever they have an effect[[, but for \
+element-wise ReLU, whose bias is 0. Top-k softmax is left out, and sparsemax for L = 10: for most samples the minimum \
+lies at a jump or a kink of the attention and is not found|]]. figure7.csv has errors, ridge penalties and the reasons \
+for approximations.
 """
 
 TASK, NU = "spiked", 5.0

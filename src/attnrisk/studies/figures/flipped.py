@@ -12,12 +12,12 @@ from .style import GREY, add_legend, columns, draw_curve, panels
 
 CAPTION = """\
 Lowest risk on flipped needles (shift +√ν or −√ν) against the number of tokens L when the signal grows with the \
-logarithm of L: ν = c log L. Two heads detect one sign each. At c = 2 all of them level off above 1/2, as Bayes does \
-(black); at c = 4 they find the needle, at different prices. Bayes-softmax (orange) has the Bayes risk. Averaged \
-softmax heads (blue) need short keys: the head whose sign is absent must spread its weight over many tokens to add \
-little noise. Softmax-1 heads (light blue) can be sharp, since a head that detects nothing assigns no weight. A single \
-softmax head (dashed) finds needles of one sign only: its risk stays above 1/2 (grey line). Lines are straight between \
-the computed points, where the risk of the heads found by a search is exact.
+logarithm of L: ν = [[c|4]] log L. Two heads detect one sign each. [[At c = 2 all of them level off above 1/2, as \
+Bayes does (black); at c = 4 they|They]] find the needle, at different prices. Bayes-softmax (orange) has the Bayes \
+risk[[| (black)]]. Averaged softmax heads (blue) need short keys: the head whose sign is absent must spread its weight \
+over many tokens to add little noise. Softmax-1 heads (light blue) can be sharp, since a head that detects nothing \
+assigns no weight. A single softmax head (dashed) finds needles of one sign only: its risk stays above 1/2 (grey \
+line). Lines are straight between the computed points, where the risk of the heads found by a search is exact.
 """
 
 

@@ -17,19 +17,20 @@ from .style import BAYES_LINE, GREY, Line, draw_curve, line
 CAPTION = """\
 Lowest population risk on the spiked task against the number of tokens L, from 2 to a million, with a signal strength \
 that grows with the logarithm of L: ν = c log L. One token is the needle; risk 0 means that it is found, risk 1 that \
-the prediction is no better than zero. Top: attentions as they are usually written; only erf and sigmoid have a bias. \
-Bottom: each with its best bias, a constant added to all scores; it has no effect on softmax and linear attention. \
-For c < 2 (left) no predictor finds the needle in a long sequence, not even the Bayes-optimal one (black). For c > 2 \
-(right) it is found by attentions that can make the average weight of an irrelevant token less than 1/L of the \
-needle's weight. There are two ways. Exponential: if a kernel falls exponentially at one end, a large bias turns it \
-into softmax, which attains the Bayes risk. Threshold: the weight vanishes below some score, and the bias places that \
-score above the irrelevant tokens. Without a bias softplus, elu+1 and ReLU can do neither. Taylor-2 and linear \
-attention, which grow like the same power of the score on both sides, do not find the needle with any bias. At c = 2 \
-(middle) attentions that find it for c > 2 level off near risk 1/2. The grey line is the lowest risk of any \
-element-wise attention; its distance from the black line is the benefit of normalisation. Solid lines are normalised \
-kernels, dashed lines element-wise attentions; curves that coincide are drawn inside one another. Where the column \
-attained of haystack.csv is false, the lowest risk is a limit, as the norm of the keys or the bias diverges. Lines \
-are interpolated between the computed points.
+the prediction is no better than zero. Top: attentions as they are usually written; only [[erf and sigmoid have|erf \
+has]] a bias. Bottom: each with its best bias, a constant added to all scores; it has no effect on softmax and linear \
+attention. For c < 2 (left) no predictor finds the needle in a long sequence, not even the Bayes-optimal one (black). \
+For c > 2 (right) it is found by attentions that can make the average weight of an irrelevant token less than 1/L of \
+the needle's weight. There are two ways. Exponential: if a kernel falls exponentially at one end, a large bias turns \
+it into softmax, which attains the Bayes risk. Threshold: the weight vanishes below some score, and the bias places \
+that score above the irrelevant tokens. Without a bias [[softplus, elu+1 and ReLU|ReLU]] can do neither. [[Taylor-2 \
+and linear attention, which grow like the same power of the score on both sides, do|Linear attention, which grows like \
+the same power of the score on both sides, does]] not find the needle with any bias. At c = 2 (middle) attentions that \
+find it for c > 2 level off near risk 1/2. The grey line is the lowest risk of any element-wise attention; its \
+distance from the black line is the benefit of normalisation. Solid lines are normalised kernels, dashed lines \
+element-wise attentions; curves that coincide are drawn inside one another. Where the column attained of haystack.csv \
+is false, the lowest risk is a limit, as the norm of the keys or the bias diverges. Lines are interpolated between the \
+computed points.
 """
 
 _TITLE = "Which attention finds one token among a million?"
@@ -41,7 +42,8 @@ SIGNALS = {1: "below threshold", 2: "at threshold", 4: "above threshold"}
 class _Strip(NamedTuple):
     """A row of panels: its heading, the class of each attention, and the annotations of the last panel.
 
-    Curves that coincide are neighbours in a group, and are drawn thinner so that all are visible.
+    In the heading and in `found`, `{}` are the thresholds that are drawn. Curves that coincide are neighbours in a
+    group, and are drawn thinner so that all are visible.
     """
 
     heading: str
@@ -59,14 +61,14 @@ class _Strip(NamedTuple):
 
 
 _WITHOUT = _Strip(
-    "Without a bias (except erf and sigmoid)",
+    "Without a bias (except {})",
     neither=("linear", "softplus", "elu+1", "relu", "elementwise-relu", "taylor-2", "relu2"),
     thresholds=("erf", "sigmoid"),
     exponential=("softmax", "softmax-1"),
     widths={"softplus": 3.4, "elu+1": 2.2, "relu": 0.9, "erf": 3.0, "sigmoid": 1.7}
     | {"softmax": 4.6, "softmax-1": 2.6},
     lost="all others fail",
-    found="softmax, erf, sigmoid\nfind it",
+    found="softmax, {}\nfind it",
 )
 _WITH = _Strip(
     "With the best bias",
@@ -142,8 +144,9 @@ def plot(rows: Sequence[Row]) -> Figure:
                     if row.attention == name and round(signal_of(row)) == signal
                 ]
                 draw_curve(axes, _line(name, strip), curve, ("tokens", "risk"), "x")
-        _annotate(strip_axes, strip)
-        _name_lines(figure, strip_axes[-1], strip, {row.attention for row in shown})
+        drawn = {row.attention for row in shown}
+        _annotate(strip_axes, strip, [name for name in strip.thresholds if name in drawn])
+        _name_lines(figure, strip_axes[-1], strip, drawn)
     for axes, (signal, verdict) in zip(panels[0], SIGNALS.items(), strict=True):
         factor = "" if signal == 1 else rf"{signal}\,"
         axes.set_title(rf"$\nu = {factor}\log L$:" + f"\n{verdict}", loc="left", pad=18)
@@ -167,16 +170,18 @@ def _line(name: str, strip: _Strip) -> Line:
     return usual._replace(width=strip.widths.get(name, usual.width))
 
 
-def _annotate(panels: Sequence[Axes], strip: _Strip) -> None:
+def _annotate(panels: Sequence[Axes], strip: _Strip, thresholds: Sequence[str]) -> None:
     """Annotate each panel."""
     small: dict[str, Any] = {"fontsize": 7.0, "color": _SOFT}
-    panels[0].text(0.0, 1.03, strip.heading, transform=panels[0].transAxes, fontweight="bold")
+    heading = strip.heading.format(" and ".join(thresholds))
+    panels[0].text(0.0, 1.03, heading, transform=panels[0].transAxes, fontweight="bold")
     panels[0].text(2.3, 0.985, "not found", va="top", **small)
     panels[0].text(2.3, 0.0, "found", va="bottom", **small)
     panels[0].text(9e5, 0.79, "even Bayes\nfails, slowly", va="top", ha="right", **small)
     panels[1].text(1.5e2, 0.40, "Bayes: near 1/2", va="top", **small)
     panels[2].text(9e5, 0.76, strip.lost, va="top", ha="right", **small)
-    panels[2].text(9e5, 0.20, strip.found, va="bottom", ha="right", **small)
+    found = strip.found.format(", ".join(thresholds))
+    panels[2].text(9e5, 0.20, found, va="bottom", ha="right", **small)
 
 
 def _name_lines(figure: Figure, axes: Axes, strip: _Strip, drawn: Container[str]) -> None:

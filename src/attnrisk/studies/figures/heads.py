@@ -17,12 +17,13 @@ from .style import BAYES_LINE, COLOURS, Line, add_legend, draw_curve, panels
 CAPTION = """\
 Lowest risk with infinite data against the signal ν, where the needle may carry one of two features. Top: flipped, the \
 needle is shifted by +√ν or by −√ν along one direction. Bottom: one of two, it is shifted by √ν along one of two \
-directions. Left: L = 10 tokens, right: L = 1000. One softmax head (blue, dashed) can look for one feature only, or \
-for both at once and badly. Two softmax heads that are averaged (blue) look for one feature each, but a head whose \
-feature is absent still gives its weight to some token. Softmax-1 (light blue), with a bias, lets such a head give no \
-weight at all. Bayes-softmax (orange), normalised over tokens and heads together, with a head on each atom, is the \
-posterior: it has the Bayes risk (black). Lines are straight between the computed points. Risks are exact for the \
-heads that a search found, and bound the lowest risk from above; heads.csv holds them with their errors.
+directions. [[Left: L = 10 tokens, right: L = 1000|There are L = 10 tokens, and ν = 9]]. One softmax head (blue, \
+dashed) can look for one feature only, or for both at once and badly. Two softmax heads that are averaged (blue) look \
+for one feature each, but a head whose feature is absent still gives its weight to some token. Softmax-1 (light blue), \
+with a bias, lets such a head give no weight at all. Bayes-softmax (orange), normalised over tokens and heads \
+together, with a head on each atom, is the posterior: it has the Bayes risk (black). [[Lines are straight between the \
+computed points|Each dot is a computed point]]. Risks are exact for the heads that a search found, and bound the \
+lowest risk from above; heads.csv holds them with their errors.
 """
 
 LAWS = {"flipped": "flipped, $\\pm\\sqrt{\\nu}$", "one-of": "one of two features"}

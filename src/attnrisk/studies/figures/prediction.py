@@ -19,12 +19,12 @@ from .rows import Ask, Row, grouped, make_row
 from .style import WIDTH, add_legend
 
 CAPTION = """\
-Test accuracy of trained models against the exact gap to the Bayes risk of their attention, on the spiked task with \
-as many tokens as the sequences have and ν = 4 log L: with an optimised bias of the score (left), as in the trained \
-models, and without a bias (right). The smallest width of figure 1; dots are means over seeds, lines show the range \
-over seeds. Gaps below 1e-5 are drawn at 1e-5. Above each panel: Spearman's rank correlation and, in brackets, its 95 \
-% bootstrap interval over attentions and seeds; it is −1 if the gap alone determines the order. Recurrences have no \
-gap in this theory and are left out. prediction.csv has all numbers, also for other widths.
+Test accuracy of trained models against the exact gap to the Bayes risk of their attention, on the spiked task with as \
+many tokens as the sequences have and ν = 4 log L: with an optimised bias of the score (left), as in the trained \
+models, and without a bias (right). The smallest width of [[figure 1|the quick figure 1]]; dots are means over seeds, \
+lines show the range over seeds. Gaps below 1e-5 are drawn at 1e-5. Above each panel: Spearman's rank correlation and, \
+in brackets, its 95 % bootstrap interval over attentions and seeds; it is −1 if the gap alone determines the order. \
+Recurrences have no gap in this theory and are left out. prediction.csv has all numbers[[, also for other widths|]].
 """
 
 _SMALLEST = 1e-5  # gap that is drawn; smaller ones are zero within the errors of an infimum

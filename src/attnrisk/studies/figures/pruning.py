@@ -18,11 +18,11 @@ from .style import add_legend, draw_curve, panels, set_ticks
 
 CAPTION = """\
 How many heads are needed? The needle carries one of three features, ν = 9, 6, 4, among L = 10 tokens. Left: the \
-lowest risk found for H heads that are trained together. With more than three heads the risk of averaged softmax and \
-of softmax-1 falls little; it need not fall with every head, since weights are averaged and the search may end in a \
-local minimum. Bayes-softmax has the Bayes risk (black) with three. Right: the largest number of heads of each kind, \
-of which one after the other is removed, each time the one whose absence costs least, with nothing tuned again but \
-the length of v. Down to three heads removal costs little, then much. Risks are exact for the heads that a search \
+lowest risk found for H heads that are trained together. [[With more than three heads the risk of averaged softmax and \
+of softmax-1 falls little; it|It]] need not fall with every head, since weights are averaged and the search may end in \
+a local minimum. Bayes-softmax has the Bayes risk (black) with three. Right: the largest number of heads of each kind, \
+of which one after the other is removed, each time the one whose absence costs least, with nothing tuned again but the \
+length of v. [[Down to three heads removal costs little, then much. |]]Risks are exact for the heads that a search \
 found, and bound the lowest risk from above.
 """
 

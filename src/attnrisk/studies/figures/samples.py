@@ -16,11 +16,11 @@ from .style import WIDTH, add_legend, columns, line, set_ticks
 
 CAPTION = """\
 Samples per dimension, α = N/D, at which the test risk falls to one half, on the spiked task with ν = 4 log L, against \
-the number of tokens L; D to infinity, with the ridges of least test risk, and a learned bias for erf. Black is the \
-Bayes optimum, dotted message passing, the best fast algorithm known. Each α lies between two computed ones, on a \
-straight line in log α; bars hold the standard error of the risks and a quarter of that interval. Linear \
-attention of 100 tokens or more stays above one half with infinite data. Erf of 1000 tokens is left out: few points do \
-not find its fixed point.
+the number of tokens L; D to infinity, with the ridges of least test risk[[, and a learned bias for erf|]]. Black is \
+the Bayes optimum, dotted message passing, the best fast algorithm known. Each α lies between two computed ones, on a \
+straight line in log α; bars hold the standard error of the risks and a quarter of that interval.[[ Linear attention \
+of 100 tokens or more stays above one half with infinite data. Erf of 1000 tokens is left out: few points do not find \
+its fixed point.|]]
 """
 
 TASK, SIGNAL, HALF, REACHABLE = "spiked", 4.0, 0.5, "message passing"

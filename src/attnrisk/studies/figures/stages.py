@@ -21,10 +21,11 @@ How three heads find three features, ν = 12, 6, 3, one of which the needle carr
 the limit of many dimensions (step 1, ten fresh sequences at each step, D steps in a unit of time), from small random \
 vectors. Top: the risk, and the Bayes risk (grey). Bottom: the overlap of each head (line style) with each feature \
 (colour). At first all heads turn to the same mixture of features, led by the strongest: the unspecialised phase. Then \
-they part, and the features are found one after the other, the weakest last; the risk falls in steps. Left: \
+they part, and the features are found one after the other, the weakest last; the risk falls in steps. [[Left: \
 Bayes-softmax with equal biases. Middle: softmax-1 heads with bias −2. Right: averaged softmax heads, which end on \
-mixtures. Expectations are averages over 16 sets of 512 random sequences, each with a path of its own: lines are their \
-means, and two standard errors are shaded. stages.csv holds the paths.
+mixtures|The heads are those of Bayes-softmax with equal biases]]. Expectations are averages over 16 sets of 512 \
+random sequences, each with a path of its own: lines are their means, and two standard errors are shaded. stages.csv \
+holds the paths.
 """
 
 LAW, LENGTH, HEADS, SIZE, SEED = "one-of:12,6,3", 5, 3, 0.02, 0
