@@ -51,8 +51,12 @@ def test_ranges():
     study = Study(
         question="bayes", nu={"from": 1, "to": 100, "points": 3, "spacing": "log"}, length=2
     )
-    assert study.nu == pytest.approx((1, 10, 100))
-    assert Study(question="bayes", nu={"from": 0, "to": 1, "points": 3}, length=2).nu == (0, 0.5, 1)
+    assert study.axes["nu"] == pytest.approx((1, 10, 100))
+    assert Study(question="bayes", nu={"from": 0, "to": 1, "points": 3}, length=2).axes["nu"] == (
+        0,
+        0.5,
+        1,
+    )
 
 
 def test_a_study_cannot_be_changed():

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
 import numpy as np
 
@@ -102,14 +102,20 @@ def _law(name: str, value: Any) -> str:
     return ",".join(f"{length}:{probability!r}" for length, probability in pairs)
 
 
-Words = tuple[str, ...] | None
-Numbers = tuple[float, ...] | None
-Wholes = tuple[int, ...] | None
+AXES: dict[str, Reader] = {
+    **{"task": _word, "nu": _number, "length": _law, "noise": _number, "spread": _number},
+    **{"features": _word, "attention": _word, "heads": _whole, "bias": _bias},
+    **{"alpha": _number, "ridge_k": _number, "ridge_v": _number, "dim": _whole},
+    **{"width": _whole, "layers": _whole, "steps": _whole, "batch_size": _whole, "pairs": _whole},
+    **{"vocabulary": _whole, "learning_rate": _number, "seed": _whole},
+}
+# What may be left out though the question has no default for it, and what it is then: `ridge_v` equals `ridge_k`.
+_MAY_LACK: dict[str, Any] = {"task": "spiked", "ridge_v": None, "seed": 0}
 
 
 @dataclass(frozen=True, init=False)
 class Study:
-    """A quantity and a parameter grid on which it is evaluated.
+    """A quantity and a parameter grid on which it is evaluated, as the values of each axis.
 
     Each keyword is an axis: one value, a list, or a range `{"from": 1, "to": 8, "points": 4, "spacing": "log"}`. Axes
     that the question does not have, and invalid points, raise an error. If `ridge_v` is left out, it equals `ridge_k`
@@ -117,27 +123,7 @@ class Study:
     """
 
     question: str
-    task: Annotated[Words, _word] = None
-    nu: Annotated[Numbers, _number] = None
-    length: Annotated[Words, _law] = None
-    noise: Annotated[Numbers, _number] = None
-    spread: Annotated[Numbers, _number] = None
-    features: Annotated[Words, _word] = None
-    attention: Annotated[Words, _word] = None
-    heads: Annotated[Wholes, _whole] = None
-    bias: Annotated[Words, _bias] = None
-    alpha: Annotated[Numbers, _number] = None
-    ridge_k: Annotated[Numbers, _number] = None
-    ridge_v: Annotated[Numbers, _number] = None
-    dim: Annotated[Wholes, _whole] = None
-    width: Annotated[Wholes, _whole] = None
-    layers: Annotated[Wholes, _whole] = None
-    steps: Annotated[Wholes, _whole] = None
-    batch_size: Annotated[Wholes, _whole] = None
-    pairs: Annotated[Wholes, _whole] = None
-    vocabulary: Annotated[Wholes, _whole] = None
-    learning_rate: Annotated[Numbers, _number] = None
-    seed: Annotated[Wholes, _whole] = None
+    axes: dict[str, tuple[Any, ...]]
 
     def __init__(self, **given: Any):
         for key in given:
@@ -146,13 +132,20 @@ class Study:
             raise refuse("question", "nothing", "given")
         question = one_of("question", _word("question", given["question"]), QUESTIONS)
         values = {name: _values(name, AXES[name], given[name]) for name in AXES if name in given}
-        vars(self).update({"question": question, **dict.fromkeys(AXES), **values})
-        axes = _axes_of(question)
+        known = {each.name: each.default for each in fields(QUESTIONS[question])}
         for name in AXES:
-            if name not in axes and name in values:
+            if name not in known and name in values:
                 raise refuse(name, list(values[name]), f"left out where the question is {question}")
-            if axes.get(name) is MISSING and name not in (*values, *_MAY_LACK):
+            if known.get(name) is MISSING and name not in (*values, *_MAY_LACK):
                 raise refuse(name, "nothing", f"given where the question is {question}")
+        usual = {
+            name: (_MAY_LACK.get(name) if default is MISSING else default,)
+            for name, default in known.items()
+            if name in AXES
+        }
+        axes = {name: values.get(name, only) for name, only in usual.items()}
+        axes = {name: values for name, values in axes.items() if values != (None,)}
+        vars(self).update(question=question, axes=axes)
         if len(self) > MOST_POINTS:
             raise refuse("points", len(self), f"at most {MOST_POINTS}")
         self._check_points()
@@ -182,17 +175,6 @@ class Study:
         return math.prod(len(values) for values in self.axes.values())
 
     @property
-    def axes(self) -> dict[str, tuple[Any, ...]]:
-        """Values of each axis with more than one value."""
-        named = {}
-        for name, default in _axes_of(self.question).items():
-            usual = _MAY_LACK.get(name) if default is MISSING else default
-            values = getattr(self, name)
-            if values is not None or usual is not None:
-                named[name] = (usual,) if values is None else values
-        return named
-
-    @property
     def numerics(self) -> str:
         """Fingerprint of the code that computes the results."""
         return QUESTIONS[self.question](**next(iter(_grid(self.axes)))).numerics
@@ -202,7 +184,8 @@ class Study:
         given = row.inputs
         if not all(given.get(name) in values for name, values in self._values.items()):
             return False
-        if "ridge_k" in given and self.ridge_v is None and given["ridge_v"] != given["ridge_k"]:
+        alike = "ridge_k" in given and "ridge_v" not in self.axes
+        if alike and given["ridge_v"] != given["ridge_k"]:
             return False
         return QUESTIONS[self.question](**given).address == row.address
 
@@ -214,20 +197,6 @@ class Study:
     def points(self) -> list[AbstractQuestion]:
         """The questions at all points, last axis fastest."""
         return [QUESTIONS[self.question](**inputs) for inputs in _grid(self.axes)]
-
-
-AXES: dict[str, Reader] = {
-    name: hint.__metadata__[0]
-    for name, hint in get_type_hints(Study, include_extras=True).items()
-    if name != "question"
-}
-# What may be left out though the question has no default for it, and what it is then: `ridge_v` equals `ridge_k`.
-_MAY_LACK: dict[str, Any] = {"task": "spiked", "ridge_v": None, "seed": 0}
-
-
-def _axes_of(question: str) -> dict[str, Any]:
-    """The axes that a question has, each with its default."""
-    return {each.name: each.default for each in fields(QUESTIONS[question]) if each.name in AXES}
 
 
 def read_study(path: str | Path) -> Study:
