@@ -24,7 +24,6 @@ def bayes(args: Any) -> render.Shown:
 
     Example: attnrisk bayes --task max --nu inf --length 1-3 --noise 0.1
     """
-
     task, risk = args.task, ar.bayes_risk(args.task)
     fields = {"risk": float(risk), "error": float(risk.error), "task": render.task_fields(task)}
     rows = {
@@ -47,7 +46,6 @@ def population(args: Any) -> render.Shown:
 
     Example: attnrisk population --task spiked --nu 5 --length 10 --attention softmax,linear
     """
-
     task, given, found = args.task, args.overlaps, []
     several = task.features > 1 or any(each.family == "heads" for each in args.attentions)
     if given is not None and several:
@@ -116,7 +114,6 @@ def _bias(attention: ar.AbstractAttention) -> float | None:
 
 def _gap(risk: ar.Estimate, bayes: ar.Estimate) -> ar.Estimate:
     """The gap; its error is a standard error if one of the two risks has one."""
-
     random = ar.ErrorKind.STANDARD in (risk.kind, bayes.kind)
     kind = ar.ErrorKind.STANDARD if random else ar.ErrorKind.BOUND
     return risk.as_kind(kind) - bayes.as_kind(kind)
@@ -129,7 +126,6 @@ def _keys(least: ar.Minimum | ar.HeadsMinimum) -> str:
 
 
 def _bias_diverges(least: ar.Minimum) -> bool:
-
     return least.result in (ar.Result.BECOMES_SOFTMAX, ar.Result.BECOMES_POWER)
 
 
@@ -173,7 +169,6 @@ def _panel(
 def _table(
     what: str, task: ar.AbstractTask, found: list[Any], bayes: ar.Estimate, has_matrices: bool
 ) -> RenderableType:
-
     marks = {
         ar.Result.K_DIVERGES: "→ ∞",
         ar.Result.WEIGHTS_VANISH: "*",

@@ -17,7 +17,6 @@ from .judge import load_function, rows_fields, user_code
 
 def _signal(word: str) -> float:
     """`4logL` is 4."""
-
     factor, found, rest = word.partition("logL")
     if not found or rest:
         raise refuse("signal", repr(word), "a factor and logL, such as 4logL")
@@ -25,7 +24,6 @@ def _signal(word: str) -> float:
 
 
 def _lengths(word: str) -> list[int]:
-
     try:
         lengths = [int(each) for each in word.split(",")]
     except ValueError:

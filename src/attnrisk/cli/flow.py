@@ -69,7 +69,6 @@ def flow(args: Any) -> render.Shown:
 
     Example: attnrisk flow --nu 2 --attention softmax --start mismatched --runs 5
     """
-
     task, attention, starts = args.task, args.attention, _starts(args)
     has_matrices = attention.keys > 1 or task.name == "features" or bool(args.step)
     usual = 50.0 if args.step else 200.0 if has_matrices else 1e5

@@ -181,7 +181,6 @@ def optimal(args: Any) -> render.Shown:
 
     Example: attnrisk optimal --alpha 1.1 --nu 2 --length 3 --thresholds
     """
-
     task, found = args.task, ar.optimal_asymptotics(args.task, args.alpha)
     risks = _optimal_words(found)
     fields = render.fields_of(found, "hard")

@@ -64,7 +64,6 @@ def _completion(words: Callable[[], Sequence[str]]) -> Callable[[str], list[str]
 
 
 def _catalogue() -> list[str]:
-
     return list(ar.CATALOGUE)
 
 
@@ -184,7 +183,6 @@ def heads(suited: Callable[[ar.AbstractAttention], bool] = lambda attention: Tru
     meaning = "Names listed by `attnrisk attentions` (repeat the option, or a,b), or all."
 
     def read(attention: list[str], bias: str, heads: int) -> list[ar.AbstractAttention]:
-
         names = [name.strip() for word in attention for name in word.split(",")]
         known = ar.CATALOGUE if "all" in names else ()
         every = [name for name in known if suited(ar.get_attention(name, bias))]
@@ -197,7 +195,6 @@ def heads(suited: Callable[[ar.AbstractAttention], bool] = lambda attention: Tru
 
 def named_attention(attention: str, bias: str, heads: int) -> ar.AbstractAttention:
     """Heads of an attention of the catalogue, or Bayes-softmax."""
-
     if heads == 1 and attention != ar.BayesSoftmax.name:
         return ar.get_attention(attention, bias)
     return ar.get_heads(attention, heads, bias)
@@ -218,7 +215,6 @@ def overlaps(use: str) -> Options:
     ]
 
     def read(**words: str | None) -> ar.Overlaps | None:
-
         numbers = {name: real(name, word) for name, word in words.items() if word is not None}
         try:
             return ar.Overlaps(**numbers) if numbers else None

@@ -55,7 +55,6 @@ def fields_of(answer: Any, *more: str, **renamed: str) -> dict[str, Any]:
 
 def picked(answer: Any, *names: str, **renamed: str) -> dict[str, Any]:
     """These attributes of a result as JSON fields."""
-
     values = {name: getattr(answer, name) for name in names}
     flat = ar.record(SimpleNamespace(recorded=tuple(values), **values))
     return nested({renamed.get(name, name): value for name, value in flat.items()})

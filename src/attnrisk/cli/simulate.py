@@ -165,7 +165,6 @@ def amp(args: Any) -> render.Shown:
 
 
 def _draw(args: Any, task: Any, key: Any) -> ar.AbstractDataset:
-
     draw, (n, dim) = ar.stream if args.stream else ar.sample, args.size
     return draw(task, key, n, dim, args.precision)
 
