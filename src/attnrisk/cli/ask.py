@@ -65,16 +65,15 @@ def population(args: Any) -> render.Shown:
                 )
     bayes = meanwhile.result()
     found.sort(key=lambda each: float(each.risk))
-    has_matrices = [isinstance(each, ar.HeadsMinimum) for each in found]
     rows = [
         {
             "attention": each.attention.head_name,
-            **(heads_fields(each) if several else _one_head_fields(each)),
+            **_fields(each),
             "converged": each.converged,
             "bayes_risk": float(bayes),
             "gap": float(each.risk) - float(bayes),
         }
-        for each, several in zip(found, has_matrices, strict=True)
+        for each in found
     ]
     fields = render.one_or_many("rows", rows) | {
         "bayes_risk": float(bayes),
@@ -83,10 +82,12 @@ def population(args: Any) -> render.Shown:
     }
     what = "lowest risk" if given is None else "risk at these overlaps"
     show = _panel if len(found) == 1 else _table
-    return render.Shown(fields, [show(what, task, found, bayes, any(has_matrices))])
+    return render.Shown(fields, [show(what, task, found, bayes)])
 
 
-def _one_head_fields(least: ar.Minimum) -> dict[str, Any]:
+def _fields(least: ar.Minimum | ar.HeadsMinimum) -> dict[str, Any]:
+    if isinstance(least, ar.HeadsMinimum):
+        return heads_fields(least)
     picked = render.picked(least, "risk", "attained", "overlaps", "result", risk_error="error")
     return {**picked, "bias": _bias(least.attention)}
 
@@ -130,7 +131,7 @@ def _bias_diverges(least: ar.Minimum) -> bool:
 
 
 def _panel(
-    what: str, task: ar.AbstractTask, found: list[Any], bayes: ar.Estimate, has_matrices: bool
+    what: str, task: ar.AbstractTask, found: list[Any], bayes: ar.Estimate
 ) -> RenderableType:
     (least,) = found
     searched = what == "lowest risk"
@@ -142,7 +143,7 @@ def _panel(
         "Bayes risk": render.with_error(bayes),
         "gap to Bayes": render.with_error(_gap(least.risk, bayes)),
     }
-    if has_matrices:
+    if isinstance(least, ar.HeadsMinimum):
         minima = [
             f"{render.with_error(each.risk, _DIGITS)} ({each.kind}) at {_keys(each)}"
             for each in least.minima
@@ -167,8 +168,9 @@ def _panel(
 
 
 def _table(
-    what: str, task: ar.AbstractTask, found: list[Any], bayes: ar.Estimate, has_matrices: bool
+    what: str, task: ar.AbstractTask, found: list[Any], bayes: ar.Estimate
 ) -> RenderableType:
+    has_matrices = any(isinstance(each, ar.HeadsMinimum) for each in found)
     marks = {
         ar.Result.K_DIVERGES: "→ ∞",
         ar.Result.WEIGHTS_VANISH: "*",

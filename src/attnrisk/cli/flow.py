@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import attnrisk as ar
@@ -88,23 +88,16 @@ def flow(args: Any) -> render.Shown:
         fields |= {"heads": attention.keys, **render.picked(attention, "head_weights")}
         fields |= {"step": args.step, "batch": args.batch if args.step else None}
     fields["task"] = render.task_fields(task)
-    columns = _columns(attention.keys, has_matrices)
     notes = ["keys: their overlaps with each feature"] * has_matrices
-
-    def cells(moment: Moment) -> list[str]:
-        return [shown(moment) for shown in columns.values()]
-
     how = "Online SGD" if args.step else "Gradient flow"
     title = f"{render.heads_words(attention)} on the {render.task_words(task)}"
     if len(runs) > 1:
         ends = [
-            [*cells(path[-1]), render.short_result(result)]
+            _cells(path[-1], has_matrices) | {"result": render.short_result(result)}
             for path, result in zip(paths, results, strict=True)
         ]
         notes += render.result_notes(results)
-        head = f"{how}, end points, {title}"
-        table = render.table(head, [*columns, "result"], ends, notes, optional=_OPTIONAL)
-        return render.Shown(fields, [table])
+        return render.Shown(fields, [_table(f"{how}, end points, {title}", ends, notes)])
     (path,), (row,) = paths, rows
     when = ["not found" if at is None else f"{at:.3g}" for at in row.get("feature_times", ())]
     end = {
@@ -117,9 +110,13 @@ def flow(args: Any) -> render.Shown:
         "biases": render.listed(row.get("biases")),
         "features found at": ", ".join(when) or None,
     }
-    listed = [cells(moment) for moment in path]
-    table = render.table(f"{how}, {title}", list(columns), listed, notes, optional=_OPTIONAL)
+    table = _table(f"{how}, {title}", [_cells(each, has_matrices) for each in path], notes)
     return render.Shown(fields, [table, render.facts(f"End point, {title}", end)])
+
+
+def _table(title: str, rows: Sequence[dict[str, str]], notes: Sequence[str]) -> Any:
+    cells = [list(row.values()) for row in rows]
+    return render.table(title, list(rows[0]), cells, notes, optional=_OPTIONAL)
 
 
 def times_to(end: float) -> list[float]:
@@ -130,7 +127,6 @@ def times_to(end: float) -> list[float]:
 
 
 def _starts(args: Any) -> ar.Overlaps:
-    """One start for each run."""
     import jax
     import numpy as np
 
@@ -156,7 +152,6 @@ def _flows(
     args: Any, starts: ar.Overlaps, times: Sequence[float]
 ) -> list[tuple[ar.Result, Moment]]:
     """Gradient flow of each run, up to the time at which it stopped."""
-    import jax
     import numpy as np
 
     paths = []
@@ -164,14 +159,14 @@ def _flows(
     size = args.runs if args.attention.keys == args.task.features == 1 else 1
     for first in range(0, args.runs, size):
         args.progress("run", first, args.runs)
-        batch = jax.tree.map(lambda leaf: leaf[first : first + size], starts)  # noqa: B023
+        batch = _at(starts, slice(first, first + size))
         flow = ar.gradient_flow(args.task, args.attention, batch, times)
         for run, result in enumerate(flow.result):
             before = np.flatnonzero(flow.times < flow.end_time[run])
-            whole = Moment(flow.times, flow.risk, flow.overlaps, flow.bias, flow.gradient_norm)
-            path = jax.tree.map(lambda leaf: leaf[run, [*before, -1]], whole._replace(time=None))  # noqa: B023
+            found = flow.risk, flow.overlaps, flow.bias, flow.gradient_norm
             ends = np.append(flow.times[before], flow.end_time[run])
-            paths.append((ar.Result(str(result)), path._replace(time=ends)))
+            path = Moment(ends, *_at(found, (run, [*before, -1])))
+            paths.append((ar.Result(str(result)), path))
     return paths
 
 
@@ -179,24 +174,23 @@ def _online(
     args: Any, starts: ar.Overlaps, times: Sequence[float]
 ) -> list[tuple[ar.Result, Moment]]:
     """Online SGD from each start; biases and head weights are not trained."""
-    import jax
     import numpy as np
 
     paths = []
     for run in range(args.runs):
         args.progress("run", run, args.runs)
-        start = jax.tree.map(lambda leaf: leaf[run], starts)  # noqa: B023 -- used in this turn
         how = {"step": args.step, "batch": args.batch, "times": times, "seed": args.seed}
-        found = ar.online_sgd(args.task, args.attention, start, **how)
+        found = ar.online_sgd(args.task, args.attention, _at(starts, run), **how)
         biases = np.tile(np.ravel(args.attention.bias), (len(found.times), 1))
         paths.append((found.result, Moment(found.times, found.risk, found.overlaps, biases, None)))
     return paths
 
 
-def _at(path: Moment, column: int) -> Moment:
+def _at(tree: Any, index: Any) -> Any:
+    """These entries of each array, as of a path at one time."""
     import jax
 
-    return jax.tree.map(lambda leaf: leaf[column], path)
+    return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
 def _fields(moment: Moment, attention: Any, has_matrices: bool) -> dict[str, Any]:
@@ -211,25 +205,18 @@ def _fields(moment: Moment, attention: Any, has_matrices: bool) -> dict[str, Any
     return render.picked(moment, "time", "risk", "overlaps", "gradient_norm") | {"bias": bias}
 
 
-def _columns(keys: int, has_matrices: bool) -> dict[str, Callable[[Moment], str]]:
-    """The columns of a table of moments, and what each shows."""
-
-    def key(number: int) -> Callable[[Moment], str]:
-        return lambda it: ", ".join(f"{each:z.3f}" for each in it.overlaps.M[number, :-1])
-
-    def entry(name: str, row: int, column: int) -> Callable[[Moment], str]:
-        return lambda it: f"{getattr(it.overlaps, name)[row, column]:z.3f}"
-
-    digits = _DRAWN_DIGITS if has_matrices else _DIGITS
-    columns: dict[str, Callable[[Moment], str]] = {
-        "time": lambda it: f"{float(f'{it.time:.3g}'):g}",  # 1250, where three digits are 1.25e+03
-        "risk": lambda it: render.with_error(it.risk, digits),
+def _cells(moment: Moment, has_matrices: bool) -> dict[str, str]:
+    """A line of a table of moments, by column."""
+    M, R = moment.overlaps.M, moment.overlaps.residual
+    cells = {
+        "time": f"{float(f'{moment.time:.3g}'):g}",  # 1250, where three digits are 1.25e+03
+        "risk": render.with_error(moment.risk, _DRAWN_DIGITS if has_matrices else _DIGITS),
     }
     if has_matrices:
-        columns |= {f"key {number + 1}": key(number) for number in range(keys)}
-        return columns | {"m_vv": entry("M", -1, -1)}
-    for at, student in enumerate("kv"):
-        columns |= {f"m_{student}{teacher}": entry("M", at, to) for to, teacher in enumerate("kv")}
-    for name, row, column in (("R_kk", 0, 0), ("R_kv", 1, 0), ("R_vv", 1, 1)):
-        columns[name] = entry("residual", row, column)
-    return columns | {"gradient": lambda it: f"{it.gradient_norm:.1g}"}
+        for number, key in enumerate(M[:-1, :-1], start=1):
+            cells[f"key {number}"] = ", ".join(f"{each:z.3f}" for each in key)
+        return cells | {"m_vv": f"{M[-1, -1]:z.3f}"}
+    shown = {"m_kk": M[0, 0], "m_kv": M[0, 1], "m_vk": M[1, 0], "m_vv": M[1, 1]}
+    shown |= {"R_kk": R[0, 0], "R_kv": R[1, 0], "R_vv": R[1, 1]}
+    cells |= {name: f"{value:z.3f}" for name, value in shown.items()}
+    return cells | {"gradient": f"{moment.gradient_norm:.1g}"}

@@ -165,7 +165,6 @@ def judge(args: Any) -> render.Shown:
 
 
 def _league(progress: render.Report) -> render.Shown:
-    """The catalogue, ranked by gap."""
     fields, rows = [], []
     for it in ar.league(progress=progress, heads=True):
         pair, digits = it.two_heads, sheets.DIGITS
@@ -312,11 +311,10 @@ def _standing_fields(standing: Standing | Verdict) -> dict[str, Any]:
 
 def rows_fields(rows: Sequence[Row], biased: Sequence[Row]) -> list[dict[str, Any]]:
     """JSON fields of each task: the lowest risk, also with a free bias if that was computed."""
-    if not biased:
-        return [_row_fields(row) | {"risk_with_bias": None, "gap_with_bias": None} for row in rows]
     return [
-        _row_fields(row) | {"risk_with_bias": float(fair.risk), "gap_with_bias": float(fair.gap)}
-        for row, fair in zip(rows, biased, strict=True)
+        _row_fields(row)
+        | {"risk_with_bias": fair and float(fair.risk), "gap_with_bias": fair and float(fair.gap)}
+        for row, fair in zip(rows, biased or [None] * len(rows), strict=True)
     ]
 
 

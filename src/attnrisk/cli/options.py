@@ -54,17 +54,13 @@ def option(
     if "|" in metavar:
         more["autocompletion"] = _completion(lambda: metavar.split("|"))
     elif name == "attention":
-        more["autocompletion"] = _completion(_catalogue)
+        more["autocompletion"] = _completion(lambda: list(ar.CATALOGUE))
     declared = typer.Option(flag_of(name), metavar=metavar, help=help, show_default=shown, **more)
     return _declared(name, default, kind, declared, read)
 
 
 def _completion(words: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
     return lambda incomplete: [word for word in words() if word.startswith(incomplete)]
-
-
-def _catalogue() -> list[str]:
-    return list(ar.CATALOGUE)
 
 
 def argument(
@@ -127,27 +123,28 @@ def _group(name: str, members: Sequence[Options], join: Callable[..., Any]) -> O
 
 def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool = False) -> Options:
     """The options of the task; with `features`, `--task features` is allowed."""
-    kinds = ("spiked", "max", "features") if features else ("spiked", "max")
     which = "spiked: the relevant token is shifted along k*. max: it has the largest component along k*."
-    lengths = "Number of tokens: 10 (fixed), 1-3 (uniform) or 1:0.25,8:0.75 (probabilities)."
-    deviation = (
-        "Standard deviation γ > 0 of the relevant token, spiked only; 1 by default. With another one the norm of a "
-        "token reveals the location as D → ∞, and the Bayes risk is the label noise alone."
-    )
-    if features:
-        which += " features: it has a random shift along several directions."
-    laws = "like flipped:9, one-of:9,6,4 or gaussian:9,5,2"
-    law = (
-        "Distribution of the shift, for --task features: flipped:9, one-of:9,6,4 or gaussian:9,5,2."
-    )
+    which += " features: it has a random shift along several directions." * features
+    laws = "flipped:9, one-of:9,6,4 or gaussian:9,5,2"
     members = [
-        choice("task", which, kinds, "spiked"),
-        *([option("features", law, metavar="LAW")] if features else []),
+        choice("task", which, ("spiked", "max", *["features"] * features), "spiked"),
+        option("features", f"Distribution of the shift, for --task features: {laws}.", None, "LAW"),
         option("nu", "Signal strength ν ≥ 0; inf is allowed for max.", nu),
-        option("length", lengths, length, "LAW"),
+        option(
+            "length",
+            "Number of tokens: 10 (fixed), 1-3 (uniform) or 1:0.25,8:0.75 (probabilities).",
+            length,
+            "LAW",
+        ),
         option("noise", "Standard deviation of the label noise, Δ ≥ 0.", "0"),
-        *([option("spread", deviation)] if spread else []),
+        option(
+            "spread",
+            "Standard deviation γ > 0 of the relevant token, spiked only; 1 by default. With another one the norm of a "
+            "token reveals the location as D → ∞, and the Bayes risk is the label noise alone.",
+        ),
     ]
+    there = {"features": features, "spread": spread}
+    members = [each for each in members if there.get(each.name, True)]
     usual = {"nu": nu, "spread": None, "features": None}
 
     def read(task: str, length: str, noise: str, **words: str | None) -> ar.AbstractTask:
@@ -160,7 +157,7 @@ def task(nu: str = "5", length: str = "3", spread: bool = True, features: bool =
         if task == "features":
             shift = words["features"]
             if shift is None:
-                raise refuse("features", "(nothing)", f"{laws} where the task is features")
+                raise refuse("features", "(nothing)", f"like {laws} where the task is features")
             return ar.FeatureSLR(ar.parse_features(shift), ar.parse_lengths(length), noise)
         own = {name: words[name] for name in takes if words.get(name) is not None}
         return TASKS[task](length=ar.parse_lengths(length), noise=noise, **own)
@@ -203,16 +200,9 @@ def named_attention(attention: str, bias: str, heads: int) -> ar.AbstractAttenti
 def overlaps(use: str) -> Options:
     """The seven overlaps of one head."""
     panel = f"Overlaps: give any of them to {use}; the others are 0"
-    pairs = {"m": ("kk", "kv", "vk", "vv"), "q": ("kk", "kv", "vv")}
-    members = [
-        option(
-            f"{kind}_{pair}",
-            f"{pair[0]}·{pair[1]}{'*' if kind == 'm' else ''}/D",
-            rich_help_panel=panel,
-        )
-        for kind in pairs
-        for pair in pairs[kind]
-    ]
+    products = {f"m_{k}{to}": f"{k}·{to}*/D" for k in "kv" for to in "kv"}
+    products |= {f"q_{pair}": f"{pair[0]}·{pair[1]}/D" for pair in ("kk", "kv", "vv")}
+    members = [option(name, what, rich_help_panel=panel) for name, what in products.items()]
 
     def read(**words: str | None) -> ar.Overlaps | None:
         numbers = {name: real(name, word) for name, word in words.items() if word is not None}

@@ -117,7 +117,6 @@ def exact_parts(verdict: Verdict) -> list[Part]:
 
 
 def _changes_sheet(title: str, tried: Sequence[Any]) -> Sheet:
-    """The gaps before, and after each change."""
     rows = [
         ("none", tried[0].before, ""),
         *((it.what, it.after, _recovered(it.recovers)) for it in tried),

@@ -143,7 +143,6 @@ def read(text: str) -> list[Row]:
 
 
 def _value(word: str) -> Any:
-    """A number, a truth, a word, or nothing."""
     if word in ("", "True", "False"):
         return {"": None, "True": True, "False": False}[word]
     for kind in (int, float):

@@ -20,7 +20,7 @@ from ..questions import (
     Simulate,
     Thresholds,
 )
-from .rows import JUMP, Ask, Row, beside, make_row
+from .rows import JUMP, Ask, Row, beside, risk_row
 from .style import (
     GREY,
     INK,
@@ -65,6 +65,8 @@ _OPTIMUM = Line("Bayes optimum", INK, "solid", 1.2)
 _REACHED = Line("message passing, in the hard phase", GREY, "solid", 1.2)
 _SQUARE: dict[str, Any] = {"markersize": 5.0, "markeredgecolor": "white", "zorder": 4}
 _SURE = 3.0  # standard errors by which the optimum is out of reach
+_COLUMNS = "task nu length curve alpha risk error result ridge_k ridge_v warning size runs"
+_ABSENT = dict.fromkeys(("ridge_k", "ridge_v", "warning", "size", "runs"))
 
 
 class Grid(NamedTuple):
@@ -132,14 +134,11 @@ def learning_curves(grid: Grid) -> list[tuple[LearningCurve, Population]]:
 
 
 def _learned(curve: list[Record], limit: Record) -> list[Row]:
-    """Test risks with the best ridges, and the limit of infinite data."""
-    name = limit["attention"]
-    rows = [_row(limit, name, inf, limit["risk"], limit["risk_error"], limit["result"])]
-    for each in curve:
-        risk = each["alpha"], each["test_risk"], each["test_risk_error"], each["result"]
-        others = {column: each[column] for column in ("ridge_k", "ridge_v", "warning")}
-        rows.append(_row(limit, name, *risk, **others))
-    return rows
+    """The limit of infinite data, and test risks with the best ridges."""
+    at = _ABSENT | {name: limit[name] for name in ("task", "nu", "length")}
+    at["curve"] = limit["attention"]
+    learned = [risk_row(_COLUMNS, at, each, named="test_risk") for each in curve]
+    return [risk_row(_COLUMNS, at, limit, alpha=inf), *learned]
 
 
 def optimum(task: str, nu: float, grid: Grid, ask: Ask) -> list[Row]:
@@ -147,12 +146,11 @@ def optimum(task: str, nu: float, grid: Grid, ask: Ask) -> list[Row]:
     (thresholds,) = ask([Thresholds(task, nu, LENGTH)])
     jumps = [jump for jump in (JUMP, thresholds["algorithmic"]) if jump]
     alphas = sorted({*grid.optimal_alphas, *(side for jump in jumps for side in beside(jump))})
-    rows = []
-    for found in ask(Optimal(task, nu, LENGTH, alpha) for alpha in alphas):
-        for curve, name in ((BAYES, "risk"), (REACHABLE, "reachable_risk")):
-            risk = found[name], found[f"{name}_error"]
-            rows.append(_row(found, curve, found["alpha"], *risk, found["result"]))
-    return rows
+    return [
+        risk_row(_COLUMNS, _ABSENT, found, named=name, curve=curve)
+        for found in ask(Optimal(task, nu, LENGTH, alpha) for alpha in alphas)
+        for curve, name in ((BAYES, "risk"), (REACHABLE, "reachable_risk"))
+    ]
 
 
 def experiments(grid: Grid, learned: Sequence[Row], ask: Ask) -> list[Row]:
@@ -178,15 +176,6 @@ def experiments(grid: Grid, learned: Sequence[Row], ask: Ask) -> list[Row]:
         changed = {"risk": mean, "error": spread, "result": result, **others}
         rows.append(Row(**vars(row) | changed))
     return rows
-
-
-def _row(
-    at: Record, curve: str, alpha: float, risk: float, error: float, result: str, **others: Any
-) -> Row:
-    names = "task nu length curve alpha risk error result ridge_k ridge_v warning size runs"
-    absent = dict.fromkeys(("ridge_k", "ridge_v", "warning", "size", "runs"))
-    point = {"curve": curve, "alpha": alpha, "risk": risk, "error": error, "result": result}
-    return make_row(names, at, absent, point, others)
 
 
 def plot(rows: Sequence[Row]) -> Figure:

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from ..question import Record
 from ..questions import ERM, LearningCurve
-from .rows import Ask, Row, make_row
+from .rows import Ask, Row, risk_row
 from .style import INK, add_legend, columns, has_converged, marks, panels, where
 
 CAPTION = """\
@@ -73,9 +73,8 @@ def _tuning(plane: Sequence[Record]) -> LearningCurve:
 
 def _row(where: Record, found: Record, tuned: bool) -> Row:
     columns = "task nu length attention alpha ridge_k ridge_v tuned risk error result warning"
-    risk = {"risk": found["test_risk"], "error": found["test_risk_error"]}
-    risk["warning"] = found["warning"] or None
-    return make_row(columns, where, found, risk, tuned=tuned)
+    others = {"warning": found["warning"] or None, "tuned": tuned}
+    return risk_row(columns, where, found, named="test_risk", **others)
 
 
 def plot(rows: Sequence[Row]) -> Figure:

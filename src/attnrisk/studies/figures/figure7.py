@@ -8,9 +8,8 @@ from matplotlib.figure import Figure
 from ..._rows import BAYES
 from ...attention import CATALOGUE, get_attention
 from ...attention.catalogue import DEFAULT_BIAS, FREE_BIAS
-from ..question import Record
 from ..questions import AbstractTaskQuestion, LearningCurve, Optimal
-from .rows import JUMP, Ask, Row, beside, make_row
+from .rows import JUMP, Ask, Row, beside, risk_row
 from .style import add_legend, draw_curve, has_converged, line, panels, set_ticks, where
 
 CAPTION = """\
@@ -79,19 +78,15 @@ def compute(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:
 
     `warning` says why the risk is an approximation, if it is one.
     """
+    columns = "task nu length attention alpha risk error result warning ridge_k ridge_v"
     absent = {"attention": BAYES, "warning": None, "ridge_k": None, "ridge_v": None}
     rows = []
     for question, found in zip(asked, ask(asked), strict=True):
         if isinstance(question, LearningCurve):
-            rows += [_row("test_risk", question.inputs, each) for each in found]
+            rows += [risk_row(columns, question.inputs, each, named="test_risk") for each in found]
         else:
-            rows.append(_row("risk", absent, found))
+            rows.append(risk_row(columns, absent, found))
     return rows
-
-
-def _row(risk: str, where: Record, found: Record) -> Row:
-    columns = "task nu length attention alpha risk error result warning ridge_k ridge_v"
-    return make_row(columns, where, found, risk=found[risk], error=found[f"{risk}_error"])
 
 
 def plot(rows: Sequence[Row]) -> Figure:

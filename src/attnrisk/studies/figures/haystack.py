@@ -171,7 +171,6 @@ def _line(name: str, strip: _Strip) -> Line:
 
 
 def _annotate(panels: Sequence[Axes], strip: _Strip, thresholds: Sequence[str]) -> None:
-    """Annotate each panel."""
     small: dict[str, Any] = {"fontsize": 7.0, "color": _SOFT}
     heading = strip.heading.format(" and ".join(thresholds))
     panels[0].text(0.0, 1.03, heading, transform=panels[0].transAxes, fontweight="bold")

@@ -11,7 +11,7 @@ from ..head_questions import (
     HeadsOnAtoms,
     LeastHeads,
 )
-from .rows import Ask, Row, make_row
+from .rows import Ask, Row, risk_row
 from .style import BAYES_LINE, COLOURS, Line, add_legend, draw_curve, panels
 
 CAPTION = """\
@@ -70,13 +70,14 @@ def compute(places: Sequence[Place], ask: Ask) -> list[Row]:
     """A row for each curve at each place."""
     found = iter(ask(questions(places)))
     rows = []
-    for law, nu, length, _ in places:
+    for law, nu, *_ in places:
         answers = {name: next(found) for name in LINES}
         bayes = answers[_BAYES]["risk"]
-        where = {"law": law, "nu": nu, "length": length, "bayes_risk": bayes}
-        for name, each in answers.items():
-            excess, error = each["risk"] - bayes, each["risk_error"]
-            rows.append(make_row(_COLUMNS, each, where, curve=name, error=error, excess=excess))
+        where = {"law": law, "nu": nu, "bayes_risk": bayes}
+        rows += [
+            risk_row(_COLUMNS, where, each, curve=name, excess=each["risk"] - bayes)
+            for name, each in answers.items()
+        ]
     return rows
 
 

@@ -63,17 +63,9 @@ def compute(asked: dict[Any, AbstractFeatureQuestion], ask: Ask) -> list[Row]:
         points = [(False, heads, found["risk"], found["risk_error"])]
         for gone, risk in enumerate(found.get("pruned") or ()):
             points.append((True, heads - gone, risk, found["pruned_error"]))
-        rows += [
-            Row(
-                curve=name,
-                result=found["result"],
-                pruned=pruned,
-                heads=left,
-                risk=risk,
-                error=error,
-            )
-            for pruned, left, risk, error in points
-        ]
+        kind = {"curve": name, "result": found["result"]}
+        columns = "pruned", "heads", "risk", "error"
+        rows += [Row(**kind, **dict(zip(columns, each, strict=True))) for each in points]
     return rows
 
 

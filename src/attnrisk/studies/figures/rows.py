@@ -46,24 +46,24 @@ def least_risks(asked: Sequence[AbstractTaskQuestion], ask: Ask) -> list[Row]:
     """
     columns = "task nu length attention bias risk error attained bayes_risk bayes_error excess m_kk best_bias"
     absent = {"bias": None, "attained": True, "m_kk": None, "best_bias": None}
-    answers = ask(with_bayes(asked))
-    return [
-        make_row(
-            columns,
-            {"attention": question.kind, **absent, **found},
-            error=found["risk_error"],
-            bayes_risk=bayes["risk"],
-            bayes_error=bayes["risk_error"],
-            excess=found["risk"] - bayes["risk"],
-        )
-        for question, found, bayes in zip(asked, answers, answers[len(asked) :], strict=False)
-    ]
+    answers, rows = ask(with_bayes(asked)), []
+    for question, found, bayes in zip(asked, answers, answers[len(asked) :], strict=False):
+        known = {"bayes_risk": bayes["risk"], "bayes_error": bayes["risk_error"]}
+        known |= {"attention": question.kind, "excess": found["risk"] - bayes["risk"]}
+        rows.append(risk_row(columns, absent | known, found))
+    return rows
 
 
 def make_row(columns: str, *records: Record, **others: Any) -> Row:
     """A row of these columns, each from the last of the records that has it, or from the others."""
     known = {name: value for each in (*records, others) for name, value in each.items()}
     return Row(**{name: known[name] for name in columns.split()})
+
+
+def risk_row(columns: str, *records: Record, named: str = "risk", **others: Any) -> Row:
+    """The same, where `risk` and `error` are those under this name of the last record."""
+    found = records[-1]
+    return make_row(columns, *records, risk=found[named], error=found[f"{named}_error"], **others)
 
 
 def grouped(rows: Iterable[Any], *names: str) -> list[list[Any]]:

@@ -92,7 +92,6 @@ def crossing(where: Record, name: str, found: Sequence[Record], risk: str) -> Ro
 
 
 def plot(rows: Sequence[Row]) -> Figure:
-    """One panel."""
     figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     axes = figure.subplots()
     styles = {name: line(name, width=1.4) for name in (*ATTENTIONS, BAYES)}
