@@ -120,7 +120,7 @@ def _gap(risk: ar.Estimate, bayes: ar.Estimate) -> ar.Estimate:
     return risk.as_kind(kind) - bayes.as_kind(kind)
 
 
-def _keys(least: ar.Minimum | ar.HeadsMinimum) -> str:
+def _keys(least: Any) -> str:
     """The components of each key along the features."""
     keys = least.overlaps.M[:-1, :-1]
     return "; ".join(", ".join(f"{number:z.4f}" for number in key) for key in keys)

@@ -311,10 +311,11 @@ def _standing_fields(standing: Standing | Verdict) -> dict[str, Any]:
 
 def rows_fields(rows: Sequence[Row], biased: Sequence[Row]) -> list[dict[str, Any]]:
     """JSON fields of each task: the lowest risk, also with a free bias if that was computed."""
+    fairs: Sequence[Row | None] = biased or [None] * len(rows)
     return [
         _row_fields(row)
         | {"risk_with_bias": fair and float(fair.risk), "gap_with_bias": fair and float(fair.gap)}
-        for row, fair in zip(rows, biased or [None] * len(rows), strict=True)
+        for row, fair in zip(rows, fairs, strict=True)
     ]
 
 
