@@ -17,8 +17,9 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """`run("bayes", "--json")`: exit code, standard output and standard error."""
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """`run("bayes", "--json")`: exit code, standard output and standard error without lines of progress."""
+    monkeypatch.setattr("attnrisk.cli.render._BETWEEN_LINES", 3600.0)
 
     def run(*arguments: str) -> Ran:
         with pytest.raises(SystemExit) as stop:

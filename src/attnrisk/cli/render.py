@@ -25,7 +25,7 @@ UNCONVERGED = "NOT CONVERGED"
 _WIDE = 160  # columns where the output is no terminal, so that a row stays on its line
 _UNBOUNDED = 1000  # columns, to measure how many a table would take
 _PATIENCE = 1.0  # seconds before there is any progress to see
-_BETWEEN_LINES = 30.0  # seconds, where the output is no terminal
+_BETWEEN_LINES = 60.0  # seconds, where the output is no terminal
 
 Report = Callable[[str, int, int], None]  # what is next, how much is done, and of how much
 
@@ -288,7 +288,7 @@ def table(
 
 @contextmanager
 def working(what: str) -> Iterator[Report]:
-    """Show `what` and the elapsed time on standard error: on a terminal as a bar, else as a line every half minute."""
+    """Show `what` and the elapsed time on standard error: on a terminal as a bar, else as a line every minute."""
     if not sys.stderr.isatty():
         with _lines(what) as report:
             yield report
@@ -323,7 +323,7 @@ def working(what: str) -> Iterator[Report]:
 
 @contextmanager
 def _lines(what: str) -> Iterator[Report]:
-    """Progress for a log: a line every half minute, also where nothing was reported."""
+    """Progress for a log: a line every minute, also where nothing was reported."""
     begun, shown, ended = time.perf_counter(), [what], Event()
 
     def tell() -> None:
