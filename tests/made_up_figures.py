@@ -5,9 +5,9 @@ from math import log
 import numpy as np
 
 from attnrisk.studies import head_questions
-from attnrisk.studies.figures import basins, descent, figure4, figure5, flow, specialise
+from attnrisk.studies.figures import basins, descent, figure3, figure4, figure5, flow, specialise
 from attnrisk.studies.figures import stages as head_stages
-from attnrisk.studies.figures.rows import Row
+from attnrisk.studies.figures.rows import Row, make_row
 from attnrisk.studies.questions import (
     ERM,
     Bayes,
@@ -263,3 +263,9 @@ ANSWERS = {
 def changed(row, **others):
     """A row with other values in some columns."""
     return Row(**vars(row) | others)
+
+
+def learning_row(place, curve, alpha, risk, error, **others):
+    """A converged row of figure 3."""
+    found = {"curve": curve, "alpha": alpha, "risk": risk, "error": error, "result": "converged"}
+    return make_row(figure3._COLUMNS, figure3._ABSENT, place, found, others)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import made_up_figures
 import numpy as np
 import pytest
-from made_up_figures import changed
+from made_up_figures import changed, learning_row
 
 import attnrisk as ar
 from attnrisk._rows import BAYES
@@ -37,11 +37,8 @@ def optimum():
 def learner(name, alphas=(0.5, 2.0, 6.0)):
     """A curve without the work, and its limit."""
     ridges = {"ridge_k": 1.0, "ridge_v": 1.0}
-    curve = [
-        figure3._row(PLACE, name, alpha, 1 / (1 + alpha), 1e-3, "converged", **ridges)
-        for alpha in alphas
-    ]
-    return [*curve, figure3._row(PLACE, name, inf, 0.1, 0.0, "converged")]
+    curve = [learning_row(PLACE, name, alpha, 1 / (1 + alpha), 1e-3, **ridges) for alpha in alphas]
+    return [*curve, learning_row(PLACE, name, inf, 0.1, 0.0)]
 
 
 @pytest.fixture
@@ -120,7 +117,7 @@ def test_experiments_lie_on_the_theory():
 def made_up_optimum():
     """Both branches on one line."""
     return [
-        figure3._row(PLACE, curve, alpha, 0.2, 0.0, "converged")
+        learning_row(PLACE, curve, alpha, 0.2, 0.0)
         for curve in (BAYES, REACHABLE)
         for alpha in (0.5, 2.0, 6.0)
     ]

@@ -7,12 +7,12 @@ from math import inf
 
 import made_up_figures
 import pytest
-from made_up_figures import changed
+from made_up_figures import changed, learning_row
 
 from attnrisk._results import ErrorKind, Estimate
 from attnrisk._rows import BAYES
 from attnrisk.studies import Session, Store, report
-from attnrisk.studies.figures import figure3, figure5
+from attnrisk.studies.figures import figure5
 from attnrisk.studies.figures.rows import Row
 from attnrisk.studies.report import claims, head_claims, page, sequence
 from attnrisk.studies.report.claims import FAILS, HOLDS, PARTLY
@@ -74,7 +74,7 @@ def test_random_lengths_decide_on_normalisation():
 
 def point(curve, alpha, risk, error=0.001, size=None, runs=None):
     place = {"task": "spiked", "nu": 2.0, "length": "3"}
-    return figure3._row(place, curve, alpha, risk, error, "converged", size=size, runs=runs)
+    return learning_row(place, curve, alpha, risk, error, size=size, runs=runs)
 
 
 LEARNING = [

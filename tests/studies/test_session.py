@@ -70,7 +70,11 @@ def test_only_what_is_missing_is_computed_and_told(store):
     Session(store)(ASKED[:2])
     told = []
     Session(store, lambda *report: told.append(report))(ASKED)
-    assert told == [("found in the store", 2, 3), ("look, spiked", 3, 3)]
+    assert told == [
+        ("found in the store", 2, 3),
+        ("computing look, spiked", 2, 3),
+        ("look, spiked", 3, 3),
+    ]
 
 
 def test_what_was_answered_beside_an_error_is_kept(store):
