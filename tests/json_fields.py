@@ -12,7 +12,7 @@ ADDED = {
     *("train_error", "objective"),  # errors
     *("q_hat_k", "q_hat_v", "free_entropy", "residual", "steps"),
     *("q_hat_k_error", "q_hat_v_error", "free_entropy_error"),
-    *("bias", "learned_bias", "seen_deviation"),  # of what is learned
+    *("bias", "bias_error", "learned_bias", "seen_deviation"),  # of what is learned
     *("separation", "separation_growth", "separation_growth_error"),  # of heads
     *("gap_with_bias", "gap_with_bias_error", "risk_with_bias", "survival", "worth"),
     *(

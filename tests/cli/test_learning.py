@@ -147,10 +147,13 @@ def test_a_rival_is_told(run, monkeypatch):
 @pytest.mark.parametrize(("bias", "shown"), [(-19.5, "→ −∞"), (19.5, "→ ∞")])
 def test_a_bias_that_diverges_has_a_direction(run, monkeypatch, bias, shown):
     found = made_up(2.0, Ridge(1.0, 1.0), result=ar.Result.BECOMES_SOFTMAX)
-    found = replace(found, bias=ar.Estimate(np.array(bias), np.array(2e-14)))
+    found = replace(found, bias=ar.Estimate(np.array(bias), np.array(np.inf)))
     monkeypatch.setattr("attnrisk.learning.erm_asymptotics", lambda *given: found)
     out = run("erm", *SMALL.split()).out
     assert f"learned bias       {shown}; the search ended at {bias:g}  " in out
+    assert answer(run("erm", *SMALL.split(), "--json"))["bias_error"] == "inf"
+    found = replace(found, result=ar.Result.CONVERGED)
+    assert "learned bias       any: nothing depends on it" in run("erm", *SMALL.split()).out
 
 
 def test_optimal_in_json(run):

@@ -63,6 +63,7 @@ def test_few_searches_for_all_minima_while_a_bias_diverges(monkeypatch):
     assert searches[0] < searches[1] / 2
     assert float(few.test_risk) == pytest.approx(float(all_of_them.test_risk), abs=1e-6)
     assert float(few.objective) == pytest.approx(float(all_of_them.objective), abs=1e-8)
+    assert few.result is Result.BECOMES_SOFTMAX
 
 
 def test_a_ridge_on_the_bias(erf):
@@ -132,6 +133,18 @@ def test_a_bias_that_moves_nothing_tells_no_fixed_points_apart():
         each._replace(step=each.step._replace(jacobian=flat)) for each in (found, other)
     )
     assert found.is_same(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "ridge_b", "result"),
+    [("elu+1", 0.0, Result.BECOMES_SOFTMAX), ("softplus", 1e-7, Result.CONVERGED)],
+)
+def test_a_bias_on_which_nothing_depends_is_unknown(name, ridge_b, result):
+    """Elu+1 is an exponential of all scores below `−b`; a ridge keeps the bias finite."""
+    free, ridge = ar.get_attention(name, "free"), replace(ONE, b=ridge_b)
+    found = ar.erm_asymptotics(TASK, free, ALPHA, ridge, log2_points=5)
+    assert found.result is result
+    assert float(found.bias.error) == np.inf
 
 
 @pytest.mark.parametrize(("root", "side"), [(1.5, 1.0), (3.0, 1.0), (-0.5, -1.0)])

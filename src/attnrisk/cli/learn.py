@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -70,6 +71,7 @@ def erm(args: Any) -> render.Shown:
             "attention": attention.head_name,
             **render.head_fields(task, attention, found),
             "bias": None if found.bias is None else found.bias.value.tolist(),
+            "bias_error": None if found.bias is None else found.bias.error.tolist(),
             "warning": found.warning or None,
             "rivals": [render.picked(it, *_RIVAL) for it in found.rivals],
         }
@@ -122,9 +124,11 @@ def _erm_panel(title: str, answers: list[Any], optimum: ar.OptimalAsymptotics | 
 
 
 def _bias_words(found: Any) -> str:
+    bias = float(found.bias)
     if found.result.is_infimum:
-        bias = float(found.bias)
         return f"{render.limit(bias)}; the search ended at {bias:.6g}"
+    if not math.isfinite(float(found.bias.error)):
+        return f"any: nothing depends on it; the search ended at {bias:.6g}"
     return render.with_error(found.bias)
 
 

@@ -47,7 +47,7 @@ class ERMAsymptotics(AbstractResult):
     without a stationary minimum. In all three cases the values are approximate, and `warning` says so; `seen_deviation`
     indicates how far the test risk may be from what training finds. `separation_growth`, of several heads that are
     copies of one, is the factor by which small differences between them grow in a step of the equations: above 1 they
-    separate.
+    separate. The error of a `bias` on which nothing depends is infinite.
     """
 
     recorded: ClassVar[tuple[str, ...]] = (

@@ -51,6 +51,9 @@ _SAME_START = 1e-3  # distance, relative and in all, of two starts on all points
 _FINENESS = 0.7  # of the rule for the test risk of several heads or features: right to 10^-5
 _WIDENED = 1.3  # steps of another rule of the same shape, relative, as for the population risk
 _VANISHING = 1e-12  # a pivot of Q − M Mᵀ that is taken for zero
+# Scores, at least so large, whose weights are compared with those of a bias beyond, relative: those of softmax are the
+# same, and those of any attention are where scores are near zero.
+_SCORES, _LEAST_SCORE, _BEYOND, _SAME_WEIGHT = 64, 0.1, 3.0, 1e-3
 # How wide a difference of the map is: in standard errors, and at least so much relative to the unknowns.
 _WIDE, _NARROWEST = 2.0, 0.02
 # Largest error of the test risk, relative to the risk of no prediction, of a converged result: the sum over tokens in
@@ -203,8 +206,10 @@ class Problem(Averages):
         if self.first_bias.size:
             at = self.layout.places.bias
             shape = np.shape(self.attention.bias)
-            bias = Estimate(x[at].reshape(shape), errors[at].reshape(shape), ErrorKind.STANDARD)
-            if result.converged and self.with_bias(x).ignores_shifts:
+            known = np.where(found.determined, errors, np.inf)[at]
+            bias = Estimate(x[at].reshape(shape), known.reshape(shape), ErrorKind.STANDARD)
+            is_lost = float(found.ridge.b) == 0.0 and not math.isfinite(float(bias.error))
+            if result.converged and is_lost and self._is_softmax(x):
                 result = Result.BECOMES_SOFTMAX
 
         risk_error = float(np.hypot(found.error(by_unknowns), risk.error))
@@ -278,6 +283,15 @@ class Problem(Averages):
     def with_bias(self, x: np.ndarray) -> AbstractAttention:
         """The attention with the bias among the unknowns, if one is."""
         return join_bias(self.attention, self.layout.unpack(x).bias)
+
+    def _is_softmax(self, x: np.ndarray) -> bool:
+        """Whether scores as large as those of the keys have the same weights with a larger bias of the same sign."""
+        scale = max(float(np.sqrt(self.layout.unpack(x).keys.Q[0, 0])), _LEAST_SCORE)
+        scores: Any = scale * np.random.default_rng(0).standard_normal((1, _SCORES))
+        student = self.with_bias(x)
+        more = student.with_bias(student.bias + math.copysign(_BEYOND, student.bias))
+        weights, beyond = (np.asarray(each.attend(scores)) for each in (student, more))
+        return student.compares_tokens and np.allclose(weights, beyond, _SAME_WEIGHT, 0.0)
 
     def _with_jumps(self, found: FixedPointSolution) -> tuple[np.ndarray, float]:
         """The derivative of the map with samples that jump between minima, and their share of it.
