@@ -68,6 +68,10 @@ class Estimate(eqx.Module):
     def __format__(self, spec: str) -> str:
         return format(float(self), spec) if spec else str(self)
 
+    def __getitem__(self, at: Any) -> "Estimate":
+        """Some of the numbers, with their errors."""
+        return Estimate(self.value[at], self.error[at], self.kind)
+
     def __neg__(self) -> "Estimate":
         return Estimate(-self.value, self.error, self.kind)
 

@@ -105,13 +105,11 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     step = _EXACT_STEP if exact else _RANDOM_STEP
     moves = (step * _NODES[:, None, None] * np.eye(state.size)).reshape(-1, state.size)
     points = state + np.concatenate([np.zeros((1, state.size)), moves])
-    risks, found = problem.values(points, limits=limits, hessians=False)
-    risk, samples = Estimate(risks.value[0], risks.error[0], risks.kind), [found]
-    for seed in () if exact else _SEEDS:
-        other = evaluator(problem, gradients, partial(problem.plan, seed=seed))
-        samples.append(other(points, limits)[1])
-    slopes = np.array(samples)[:, 0]
-    parts = np.array(samples)[:, 1:].reshape(len(samples), _NODES.size, state.size, state.size)
+    risks, first = problem.values(points, limits=limits, hessians=False)
+    plans = (partial(problem.plan, seed=seed) for seed in (() if exact else _SEEDS))
+    others = (evaluator(problem, gradients, each)(points, limits)[1] for each in plans)
+    samples = np.array([first, *others])
+    slopes, parts = samples[:, 0], samples[:, 1:].reshape(-1, _NODES.size, *2 * state.shape)
     hessians = np.einsum("d,sdij->sij", _WEIGHTS / step, parts)
     hessians = (hessians + hessians.swapaxes(1, 2)) / 2.0
     frame = _without_rotations(state, problem)
@@ -134,7 +132,7 @@ def certify(task: AbstractTask, attention: AbstractAttention, overlaps: Overlaps
     lower = state + _STEP * (down if down @ gradient <= 0 else -down)
     escape = problem.overlaps(lower) if kind == "saddle" else None
     result = Result.NOT_STATIONARY if kind == "not stationary" else Result.CONVERGED
-    return Stationary(risk, overlaps, attention, kind, norm, eigenvalues, escape, result=result)
+    return Stationary(risks[0], overlaps, attention, kind, norm, eigenvalues, escape, result=result)
 
 
 def _without_rotations(state: np.ndarray, problem: Problem) -> np.ndarray:
@@ -210,8 +208,7 @@ def _limit(squares: np.ndarray, risks: Estimate) -> Estimate | None:
     points = np.array(sorted(picked, key=lambda at: -squares[at]))
     if len(points) < len(_OUTWARD) or squares[points[-1]] == 0.0:
         return None
-    estimates = [Estimate(risks.value[at], risks.error[at], risks.kind) for at in points]
-    limit = extrapolate(squares[points], estimates, np.inf)
+    limit = extrapolate(squares[points], [risks[at] for at in points], np.inf)
     return limit if limit.error < risks.value[-1] - limit.value else None
 
 

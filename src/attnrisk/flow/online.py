@@ -5,7 +5,6 @@ A step on `½(y − f)²` with a fresh mini-batch moves each student vector by `
 `step/2`, and a term `step²/batch` in `dQ/dt` from the noise of the gradients.
 """
 
-import math
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,6 +20,7 @@ from .._results import AbstractResult, Estimate, Result
 from ..attention import AbstractAttention
 from ..numerics.arrays import as_arrays
 from ..numerics.linalg import cholesky
+from ..numerics.minimise import bisect
 from ..numerics.qmc import mean_estimate, sobol
 from ..population.engines.sobol import needle_sequence
 from ..population.overlaps import Overlaps, check_overlaps
@@ -35,7 +35,7 @@ _LEAST_POINTS = 512
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-7  # of the solver: less than the error of the points
 _DIVERGED = 1e3  # a squared norm beyond it does not come back
 _AT_REST = 1e-5  # change of the overlaps in a unit of time, for steps of size one
-_BISECTIONS, _SEEDS = 8, 2
+_SEEDS, _RATIO = 2, 1.03  # of points for the largest step, and of the ends of its bracket
 _STEPS_TRIED = 0.05, 20.0  # between which the largest step is sought
 
 
@@ -65,7 +65,7 @@ class OnlineSGD(AbstractResult):
     @property
     def end_risk(self) -> Estimate:
         """Risk at the last time; at convergence, the risk at finite step size."""
-        return jax.tree.map(lambda leaf: leaf[-1], self.risk)
+        return self.risk[-1]
 
 
 def online_sgd(
@@ -160,10 +160,7 @@ def largest_step(
         if diverges(low) or not diverges(high):
             allowed = f"one from which the largest step is between {low:g} and {high:g}"
             raise refuse("start", "(these overlaps)", allowed)
-        for _ in range(_BISECTIONS):
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if diverges(middle) else (middle, high)
-        return np.array([low, high])
+        return np.array(bisect(diverges, low, high, _RATIO))
 
     found = np.stack([bracket(seed + at) for at in range(_SEEDS)])
     middle = mean_estimate(found.mean(1))

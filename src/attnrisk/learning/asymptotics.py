@@ -111,37 +111,32 @@ class ERMAsymptotics(AbstractResult):
     @property
     def m_k(self) -> Estimate:
         """Overlap of `k` with `k*`, for one head."""
-        return _entry(self.M, 0)
+        return self.M[0, 0]
 
     @property
     def q_k(self) -> Estimate:
         """Squared norm of `k` divided by `D`, for one head."""
-        return _entry(self.Q, 0)
+        return self.Q[0, 0]
 
     @property
     def V_k(self) -> Estimate:
         """Linear response of `k`, for one head."""
-        return _entry(self.V, 0)
+        return self.V[0, 0]
 
     @property
     def m_v(self) -> Estimate:
         """Overlap of `v` with `v*`."""
-        return _entry(self.M, -1)
+        return self.M[-1, -1]
 
     @property
     def q_v(self) -> Estimate:
         """Squared norm of `v` divided by `D`."""
-        return _entry(self.Q, -1)
+        return self.Q[-1, -1]
 
     @property
     def V_v(self) -> Estimate:
         """Linear response of `v`."""
-        return _entry(self.V, -1)
-
-
-def _entry(matrix: Estimate, at: int) -> Estimate:
-    """A diagonal entry, for one head."""
-    return Estimate(matrix.value[at, at], matrix.error[at, at], matrix.kind)
+        return self.V[-1, -1]
 
 
 def seen_share(replicon: float, jumps: float) -> float:

@@ -40,16 +40,13 @@ def as_copies(
         return float(np.std([getattr(each, name) for each in parts], ddof=1) / np.sqrt(_PARTS))
 
     rows = [0] * count + [1]  # all keys are the first vector
-    M = Estimate(one.M.value[rows], one.M.error[rows], one.M.kind)
-    Q, V = (
-        Estimate(it.value[rows][:, rows], it.error[rows][:, rows], it.kind) for it in (one.Q, one.V)
-    )
+    V = one.V[rows][:, rows]
     differences = np.zeros((count + 1, count + 1))
     differences[:-1, :-1] = np.eye(count) - 1.0 / count
     return replace(
         one,
-        M=M,
-        Q=Q,
+        M=one.M[rows],
+        Q=one.Q[rows][:, rows],
         V=Estimate(
             V.value + here.V * differences, V.error + error("V") * np.abs(differences), V.kind
         ),

@@ -9,6 +9,7 @@ import equinox as eqx
 from .._check import real, refuse, whole
 from .._results import ErrorKind, Estimate
 from ..attention import AbstractAttention
+from ..numerics.minimise import bisect
 from ..population import population_minimum
 from ..tasks import AbstractTask
 from .asymptotics import ERMAsymptotics
@@ -17,8 +18,7 @@ from .tuning import tuned_erm_asymptotics
 
 LEAST, MOST = 2.0**-3, 2.0**7  # the α searched
 _LOG2_POINTS = 7  # errors of about 0.01
-_WIDTH = 0.05  # relative, of the bracket in which the search ends
-_MOST_HALVINGS = 8
+_RATIO = 1.05  # of the ends of the bracket in which the search ends
 
 
 class Needs(eqx.Module):
@@ -134,11 +134,7 @@ def crossing(value: Callable[[float], Difference], infinite: Difference) -> Need
     if float(at(low).value) < 0:
         bound = Estimate(low / 2.0, low / 2.0, ErrorKind.BOUND)
         return Needs(bound, limit, f"at any α down to {LEAST:g} and perhaps below", sound())
-    for _ in range(_MOST_HALVINGS):
-        if high / low <= 1.0 + _WIDTH:
-            break
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if float(at(middle).value) < 0 else (middle, high)
+    low, high = bisect(lambda alpha: float(at(alpha).value) < 0, low, high, _RATIO)
     above, below = at(low).value, at(high).value
     span = math.log(high / low)
     fall = float(above) - float(below)

@@ -92,9 +92,6 @@ class Locations(NamedTuple):
     score: Float[Any, "n e F L"]
     slope: Float[Any, "H F n e F L"]
 
-    def score_at(self, correlation: Float[np.ndarray, "*m H F"]) -> Float[np.ndarray, "*m n e F L"]:
-        return self.score + np.tensordot(correlation - self.correlation, self.slope, 2)
-
 
 def locate(task: AbstractTask, correlation: Float[np.ndarray, "H F"], points: Points) -> Locations:
     """The distribution of the location given the fields."""
@@ -142,7 +139,8 @@ def cavity_samples(
     task: AbstractTask, unknowns: Unknowns, points: Points, locations: Locations
 ) -> CavitySamples:
     """All sequences of some points, at several unknowns."""
-    score = locations.score_at(unknowns.correlation)
+    away = unknowns.correlation - locations.correlation
+    score = locations.score + np.tensordot(away, locations.slope, 2)
     count, length = score.shape[-3], score.shape[-1]
     here = np.eye(count, length)
     m, q = (each[:, 0, 0, None] for each in unknowns.values[:2])

@@ -1,19 +1,19 @@
 """The two thresholds in `α` at which the Bayes optimum and message passing jump (section 7)."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
 import numpy as np
 
 from .._results import ErrorKind, Estimate
+from ..numerics.minimise import bisect
 from ..tasks import AbstractSamplable, AbstractTask
 from .evidence import Points
 from .optimal import FixedPoint, draw, informed, reachable
 from .scope import optimisable
 
 _LOWEST, _HIGHEST, _COARSE = 2.0**-3, 2.0**10, 14  # the α searched, and how many to begin with
-_TOLERANCE = 0.005  # relative width of the bracket in which a threshold is left
+_RATIO = 1.005  # of the ends of the bracket in which a threshold is left
 _FEWER = 2  # halvings of the points
 _SAMPLING = 0.003  # relative spread of thresholds between seeds, seen at L = 3 and 10
 _LEAST_JUMP = 0.1  # of q_k + q_v; less, within the tolerance of α, is steep but continuous
@@ -82,7 +82,7 @@ def _recovery(task: AbstractSamplable, points: Points) -> Bracket | None:
         low, high = high, 2 * high
         if high > _HIGHEST:
             return None
-    return _bisect(recovers, low, high)
+    return bisect(recovers, low, high, _RATIO)
 
 
 def _fold(task: AbstractSamplable, points: Points) -> Bracket | None:
@@ -99,7 +99,7 @@ def _fold(task: AbstractSamplable, points: Points) -> Bracket | None:
         low, high = max(intervals, key=lambda ends: _distance(*(curve[end] for end in ends)))
         if _distance(curve[low], curve[high]) < _LEAST_JUMP:
             return None
-        if high <= low * (1 + _TOLERANCE):
+        if high <= _RATIO * low:
             break
         middle = np.sqrt(low * high)
         curve[middle] = reachable(task, middle, points)
@@ -114,16 +114,8 @@ def _crossing(task: AbstractSamplable, points: Points, fold: Bracket) -> Bracket
         better = float(high.free_entropy) > float(low.free_entropy)
         return better and _distance(low, high) > _APART
 
-    return _bisect(crossed, _LOWEST, fold[0]) if crossed(fold[0]) else fold
+    return bisect(crossed, _LOWEST, fold[0], _RATIO) if crossed(fold[0]) else fold
 
 
 def _distance(left: FixedPoint, right: FixedPoint) -> float:
     return sum(abs(float(a) - float(b)) for a, b in ((left.q_k, right.q_k), (left.q_v, right.q_v)))
-
-
-def _bisect(holds: Callable[[float], bool], low: float, high: float) -> Bracket:
-    """A bracket of the point from which `holds` is true; it is false at `low` and true at `high`."""
-    while high > low * (1 + _TOLERANCE):
-        middle = np.sqrt(low * high)
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return low, high

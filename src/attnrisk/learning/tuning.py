@@ -124,7 +124,7 @@ def tuned_erm_asymptotics(
         ridge = Ridge(*np.exp(logs).tolist())
         return solve_erm(task, attention, alpha, ridge, seed, log2_points, near)
 
-    answer, probes = answer_at(best), 0
+    answer = answer_at(best)
     for _ in range(_MOST_RESTARTS):
         converged = [each for each in answer.rivals if each.converged]
         other = min(converged, key=lambda it: float(it.test_risk), default=answer)
@@ -134,7 +134,9 @@ def tuned_erm_asymptotics(
         best = np.minimum(best + ridge_increase(answer, other), largest)
         near = Start(other.start, KnownFixedPoint.of(other).x, True)
         answer = answer_at(best)
-    while answer.converged:
+    if not answer.converged:
+        return answer
+    for _ in range(_MOST_PROBES):
         error = float(answer.test_risk.error)
         slope = answer.slope * np.exp(best)
         outward = (slope > 0) & (best <= smallest) | (slope < 0) & (best >= largest)
@@ -144,22 +146,21 @@ def tuned_erm_asymptotics(
         ahead = best - _DOWNHILL * slope / np.max(np.abs(slope))
         ahead = np.clip(ahead, smallest, largest)
         try:
-            other, probes = answer_at(ahead), probes + 1
+            other = answer_at(ahead)
         except Refusal:  # no fixed point there
             return replace(answer, result=Result.MAX_STEPS)
-        gain = float(answer.test_risk) - float(other.test_risk)
-        if other.converged and gain <= error:
-            break
         if not other.converged:
             return replace(answer, result=Result.MAX_STEPS)
+        if float(answer.test_risk) - float(other.test_risk) <= error:
+            break
         best, answer = ahead, other
-        if probes == _MOST_PROBES:
-            return replace(answer, result=Result.MAX_STEPS)
+    else:
+        return replace(answer, result=Result.MAX_STEPS)
     nothing, risk = float(problem.task.label_variance), answer.test_risk
     is_worse = float(risk) > nothing + 3.0 * float(risk.error)  # large ridges are better
     # With a learned bias all weights can vanish, which no ridge changes.
     is_dead = learns_bias(attention) and nothing - float(risk) < _VANISHING
-    if answer.converged and (is_worse or is_dead):
+    if is_worse or is_dead:
         return replace(answer, result=Result.MAX_STEPS)
     return answer
 

@@ -1,5 +1,6 @@
 """Minimisers as compiled code: Brent's and Newton's methods, and several problems of one shape in one call."""
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,16 @@ _ARMIJO, _SHRINK, _SHORTEST = 1e-4, 0.4, 1e-9  # of backtracking
 BATCH = 8
 # Bytes in all problems of a call: copies of large tables would cost more than they save.
 _MOST_BYTES = 2**25
+
+
+def bisect(
+    holds: Callable[[float], bool], low: float, high: float, ratio: float
+) -> tuple[float, float]:
+    """The ends, of at most this `ratio`, of where `holds` becomes true; it is false at `low` and true at `high`."""
+    while high > ratio * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high
 
 
 class Bracket(NamedTuple):
