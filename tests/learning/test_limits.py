@@ -60,3 +60,13 @@ def test_one_token_has_no_key_to_learn():
     risk = 1 + 0.3**2 - 2 * m + q
     for ours, exact in ((one.V_v, V), (one.m_v, m), (one.q_v, q), (one.test_risk, risk)):
         assert float(ours) == pytest.approx(exact, abs=4 * float(ours.error) + 1e-6)
+
+
+def test_a_map_that_bends_is_not_more_certain_than_a_straight_one():
+    """`L = 1` without noise: `1 − m_v` is small, and no sample jumps between minima."""
+    r, alpha, task = 1.0, 1000.0, ar.SpikedSLR(2.0, 1)
+    found = ar.erm_asymptotics(task, ar.Softmax(), alpha, ar.Ridge(1.0, r), seed=2, log2_points=6)
+    V = 2.0 / (np.sqrt((r + alpha - 1.0) ** 2 + 4.0 * r) + r + alpha - 1.0)
+    m, gain = alpha * V / (1 + V), alpha * V**2 / (1 + V) ** 2
+    risk = (1.0 - m) ** 2 / (1.0 - gain)
+    assert abs(float(found.test_risk) - risk) < 4 * float(found.test_risk.error) < 2e-7

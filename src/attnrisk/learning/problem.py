@@ -193,13 +193,18 @@ class Problem(Averages):
         alpha, rough = found.alpha, found.rough or found
         growth, unresolved = stability(self, rough.x, rough.displacements, alpha)
         jacobian, jumps = self._with_jumps(rough)
-        step, x = found.step._replace(jacobian=jacobian), found.x
-        found = found._replace(step=step)
+        step, x = found.step, found.x
+        jumping = found._replace(step=step._replace(jacobian=jacobian))
+
+        def error(*slopes: Any) -> float:
+            """The larger, since a map that bends over the distance of a jump looks as if samples jumped."""
+            return max(found.error(*slopes), jumping.error(*slopes))
+
         risk, by_unknowns = self.test_risk(x)
         train = float(np.mean(step.train))
         own = step.train - train
         _, penalty = found.layout.penalty(found.ridge, x)
-        errors = np.array([found.error(unit) for unit in np.eye(x.size)])
+        errors = np.array([error(unit) for unit in np.eye(x.size)])
         matrices = (self.layout.unpack(each).matrices() for each in (x, errors))
         M, Q, V = (Estimate(a, b, ErrorKind.STANDARD) for a, b in zip(*matrices, strict=True))
         result, bias = found.result, None
@@ -212,13 +217,13 @@ class Problem(Averages):
             if result.converged and is_lost and self._is_softmax(x):
                 result = Result.BECOMES_SOFTMAX
 
-        risk_error = float(np.hypot(found.error(by_unknowns), risk.error))
+        risk_error = float(np.hypot(error(by_unknowns), risk.error))
         largest = _LARGEST_ERROR * float(self.task.label_variance)
         if result.converged and risk_error > largest:
             result = Result.TOO_FEW_POINTS
 
         def estimate(value: float, *slopes: Any) -> Estimate:
-            return Estimate(value, found.error(*slopes), ErrorKind.STANDARD)
+            return Estimate(value, error(*slopes), ErrorKind.STANDARD)
 
         return ERMAsymptotics(
             test_risk=Estimate(risk.value, risk_error, ErrorKind.STANDARD),
@@ -240,7 +245,7 @@ class Problem(Averages):
             replicon=float(np.max(np.linalg.eigvals(growth).real)),
             unresolved=unresolved,
             jumps=jumps,
-            slope=found.slope(by_unknowns),
+            slope=jumping.slope(by_unknowns),
         )
 
     def test_risk(self, x: np.ndarray) -> tuple[Estimate, np.ndarray]:
