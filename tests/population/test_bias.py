@@ -15,10 +15,11 @@ from attnrisk.learning.scope import learns_bias
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.plan import kinks_at, plan
 from attnrisk.population.risk import compiled_profile
+from attnrisk.population.uncompiled import uncompiled_minima
 
 SPIKED, MAX, HARD = ar.SpikedSLR(5.0, 10), ar.MaxSLR(2.0, 10), ar.MaxSLR(np.inf, 3)
 HAYSTACK = ar.SpikedSLR(4 * np.log(1e6), 10**6)
-TASKS = {"spiked": SPIKED, "max": MAX, "haystack": HAYSTACK}
+TASKS = {"spiked": SPIKED, "haystack": HAYSTACK}
 
 PHI = {
     "relu": lambda x: np.maximum(x, 0.0),
@@ -38,8 +39,15 @@ def least(task, name):
     return ar.population_minimum(TASKS[task], free(name))
 
 
-@pytest.mark.parametrize("task", [SPIKED, MAX, HARD], ids=["spiked", "max", "max-hard"])
-@pytest.mark.parametrize("name", ["softplus", "elu+1", "softmax-1"])
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        pytest.param(SPIKED, "softplus", id="spiked-softplus"),
+        pytest.param(MAX, "softplus", id="max-softplus"),
+        pytest.param(HARD, "softmax-1", id="max-hard-softmax-1"),
+        pytest.param(SPIKED, "elu+1", id="spiked-elu+1"),
+    ],
+)
 def test_an_exponential_end_becomes_softmax(task, name):
     found = ar.population_minimum(task, free(name))
     assert found.result is Result.BECOMES_SOFTMAX
@@ -80,7 +88,7 @@ def test_the_table_of_fair_gaps(task, name, gap):
 def test_two_powers_that_grow_together_have_their_own_limit():
     found = least("spiked", "taylor-2")
     assert found.result is Result.BECOMES_POWER
-    local = ar.population_minimum(SPIKED, ar.Taylor2(bias=2.0))
+    (local,) = uncompiled_minima([SPIKED], ar.Taylor2(bias=2.0))
     assert float(local.risk) > float(found.risk) + 1e-3
     # Along the direction that is reported the risk falls towards the limit, like the inverse square of the length.
     m_kk, bias = float(found.overlaps.m_kk), found.bias
@@ -98,7 +106,7 @@ def test_two_powers_that_grow_together_have_their_own_limit():
     assert 3.6 < above[1] / above[2] < 4.4
 
 
-@pytest.mark.parametrize("name", ["softmax", "linear", "hardmax"])
+@pytest.mark.parametrize("name", ["softmax", "linear"])
 def test_a_void_bias_changes_nothing(name):
     attention = ar.get_attention(name)
     assert attention.bias_is_void
@@ -164,8 +172,7 @@ def mean_risk(task, name, m_kk, bias, m_vv, samples, rng):
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize("length", [10, 1000])
-@pytest.mark.parametrize("name", ["relu", "relu2"])
+@pytest.mark.parametrize(("name", "length"), [("relu", 10), ("relu2", 1000)])
 def test_kernels_with_a_threshold_against_monte_carlo(name, length):
     task = ar.SpikedSLR(4 * np.log(length), length)
     found = ar.population_minimum(task, free(name))
@@ -211,15 +218,14 @@ PAIRS = [
 ]
 
 
+# A minimum at an angle and one over the norm and the bias.
+QUICK = [("max", "relu2", 0), ("spiked", "taylor-2", 1)]
+
+
 @pytest.mark.optimised
 @pytest.mark.parametrize(
     ("kind", "name", "seed"),
-    [
-        pytest.param(
-            *pair, marks=[] if pair[1:] in (("relu2", 0), ("taylor-2", 1)) else pytest.mark.slow
-        )
-        for pair in PAIRS
-    ],
+    [pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow) for pair in PAIRS],
 )
 def test_the_search_agrees_with_a_grid(kind, name, seed):
     rng = np.random.default_rng([seed, len(name), kind == "max"])
@@ -230,10 +236,10 @@ def test_the_search_agrees_with_a_grid(kind, name, seed):
         else ar.MaxSLR(rng.uniform(0.5, 4), length, noise)
     )
     found = ar.population_minimum(task, free(name))
-    lengths, biases = np.geomspace(0.3, 6.0, 8), np.linspace(-14.0, 8.0, 23)
+    lengths, biases = np.geomspace(0.3, 6.0, 5), np.linspace(-14.0, 8.0, 12)
     lowest, (m_kk, bias) = grid_minimum(task, free(name), lengths, biases)
     step = float(np.ptp(biases)) / (biases.size - 1)
-    finer = np.geomspace(m_kk / 1.5, 1.5 * m_kk, 7), np.linspace(bias - step, bias + step, 9)
+    finer = np.geomspace(m_kk / 1.5, 1.5 * m_kk, 5), np.linspace(bias - step, bias + step, 7)
     lowest = min(lowest, grid_minimum(task, free(name), *finer)[0])
     # Nothing on the grid is lower, and where the minimum is attained inside it the grid comes close.
     assert float(found.risk) < lowest + 1e-7
@@ -247,7 +253,8 @@ def test_what_is_no_bias_is_refused(bias):
         ar.get_attention("softplus", bias)
 
 
-@pytest.mark.parametrize("name", ["softplus", "relu", "taylor-2"])
+@pytest.mark.optimised
+@pytest.mark.parametrize("name", ["relu", "taylor-2"])
 @pytest.mark.parametrize(
     ("task", "least"), [(ar.SpikedSLR(5.0, 1), 0.0), (ar.SpikedSLR(0.0, 4), 0.75)]
 )
@@ -257,6 +264,7 @@ def test_without_a_choice_or_a_signal_the_least_risk_is_attained(task, least, na
     assert abs(float(found.risk) - least) < 1e-9
 
 
+@pytest.mark.optimised
 def test_a_threshold_that_nothing_passes_is_not_taken_for_a_minimum():
     """There panels of a kernel that vanishes are far off, and of two orders one explains more than there is."""
     task = ar.SpikedSLR(5.0, ar.uniform(1, 3))
@@ -275,10 +283,9 @@ def test_a_bias_that_is_set_does_not_survive_where_it_is_void():
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize("name", ["spiked", "max"])
-def test_a_fixed_bias_gives_relu_a_length(name):
+def test_a_fixed_bias_gives_relu_a_length():
     """With the sign of the best bias it reaches the same risk, at a length that goes with the bias."""
-    task, free_one = TASKS[name], least(name, "relu")
+    task, free_one = SPIKED, least("spiked", "relu")
     fixed = ar.population_minimum(task, ar.Relu(bias=-0.5))
     assert abs(float(fixed.risk) - float(free_one.risk)) < 1e-8
     ratio = float(free_one.overlaps.m_kk) / free_one.bias
