@@ -27,7 +27,7 @@ def test_inverse_of_a_sum(scale, rng):
 def test_one_token_against_samples(name, deviation, rng):
     kernel, u = ar.get_attention(name), jnp.array([-3.0, 0.0, 2.0])
     rule = panels(deviation, 1, 10, pinch=16)
-    found = integrate_token(kernel, 1, 0.4, deviation, u, rule)
+    found = jax.jit(partial(integrate_token, kernel, 1))(0.4, deviation, u, rule)
     x = rng.normal(size=400_000)
     w = np.exp(
         np.minimum(
