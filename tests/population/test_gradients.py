@@ -40,12 +40,14 @@ def _function(task, attention):
 
 
 @pytest.mark.parametrize(("task", "name"), CASES)
-def test_gradient(task, name):
+def test_gradient(task, name, rng):
+    """In two random directions, of which each moves all overlaps."""
     function = _function(TASKS[task], ar.get_attention(name))
     at = jnp.array(list(OVERLAPS["off"].as_dict().values()))
-    steps = STEP * jnp.eye(7)
+    directions = rng.choice([-1.0, 1.0], size=(2, 7)) * rng.uniform(0.5, 1.5, size=(2, 7))
+    steps = STEP * directions
     central = [(function(at + step) - function(at - step)) / (2 * STEP) for step in steps]
-    np.testing.assert_allclose(jax.grad(function)(at), central, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(directions @ jax.grad(function)(at), central, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
@@ -123,8 +125,8 @@ def _two_token_risk(task, m_kk, q_kk, m_vv, q_vv):
         (ar.SpikedSLR(2.0, 2), 0.01),
         (ar.SpikedSLR(2.0, 2), 1.0),
         (ar.SpikedSLR(2.0, 2), 100.0),
-        (ar.MaxSLR(2.0, 2), 0.01),
-        pytest.param(ar.MaxSLR(2.0, 2), 100.0, marks=pytest.mark.optimised),
+        pytest.param(ar.MaxSLR(2.0, 2), 0.01, marks=pytest.mark.optimised),
+        pytest.param(ar.MaxSLR(2.0, 2), 16.0, marks=pytest.mark.optimised),
     ],
     ids=str,
 )

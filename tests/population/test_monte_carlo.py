@@ -44,7 +44,7 @@ def _distance(found, task, attention, overlaps):
 
 # Where random points are used, an engine calls the attention as the reference does: some of each family will do, with
 # those that know the length, and one that jumps.
-_DRAWN = ("softmax", "relu", "erf", "ssmax", "cosine", "sparsemax", "hardmax")
+_DRAWN = ("softmax", "relu", "erf", "ssmax", "sparsemax", "hardmax")
 
 
 def _cases():
@@ -62,7 +62,8 @@ def test_risk_agrees_with_monte_carlo(task, name):
     if name in ("erf", "sigmoid"):
         attention = type(attention)(bias=-0.4)
     engine = _engine(TASKS[task], attention)
-    for overlaps in OVERLAPS:
+    # One compiled function serves both, so that some attentions of each family will do on the manifold.
+    for overlaps in OVERLAPS if name in _DRAWN else ["off"]:
         found = _risk(engine, TASKS[task], attention, OVERLAPS[overlaps])
         assert _distance(found, task, attention, overlaps) < 4
 
