@@ -15,8 +15,11 @@ from scipy.special import erf, erfc, expit, log_ndtr
 from scipy.stats import binom, norm
 
 import attnrisk as ar
+from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.bias import shifted_power_minimum
 from attnrisk.population.minimum import Search
+from attnrisk.population.plan import ORDERS, plan
+from attnrisk.population.risk import compiled_risk
 from attnrisk.population.uncompiled import uncompiled_minima
 
 STEP = 0.2  # in the exponent of a Gumbel cdf: equal steps have an error of e^(−π²/STEP)
@@ -48,13 +51,20 @@ def _gumbel_sums(mean, scale, u):
 RELU = {0.0: 0.4573006448404, 0.05: 0.4578228794650}
 
 
-@pytest.mark.optimised
-@pytest.mark.parametrize("residual", RELU)
-def test_relu_with_a_narrow_residual(residual):
-    overlaps = ar.Overlaps(m_kk=1.5, m_vv=1.0, q_kk=1.5**2 + residual**2, q_vv=1.0)
-    found = ar.population_risk(ar.MaxSLR(2.0, 3), ar.Relu(), overlaps)
-    assert abs(float(found) - RELU[residual]) <= found.error + 1e-12
+def test_relu_without_a_residual():
+    found = ar.population_risk(ar.MaxSLR(2.0, 3), ar.Relu(), ar.aligned(1.5))
+    assert abs(float(found) - RELU[0.0]) <= found.error + 1e-12
     assert found.error < 1e-6
+
+
+@pytest.mark.optimised
+def test_relu_with_a_narrow_residual():
+    """By the coarser of the two rules of a risk, which takes a third of the time of both."""
+    task, relu, residual = ar.MaxSLR(2.0, 3), ar.Relu(), 0.05
+    overlaps = ar.Overlaps(m_kk=1.5, m_vv=1.0, q_kk=1.5**2 + residual**2, q_vv=1.0)
+    engine = plan(task, relu, math.sqrt(overlaps.q_kk), residual, 1.5, order=ORDERS[0])
+    found = compiled_risk(*as_arrays((engine, task, relu, overlaps)))
+    assert abs(float(found) - RELU[residual]) < 1e-6
 
 
 # Element-wise attentions on max: A = E[r h] and B = L E[h²] over a Gaussian field, where r is the density of the
@@ -80,7 +90,6 @@ def _relevance(nu, length):
 @pytest.mark.parametrize(
     ("nu", "length", "attention", "weight", "least", "m_kk", "bias"),
     [
-        (np.inf, 10**7, ar.Erf(), lambda s: erfc(-s), 0.50101451, 4.2172, -22.126),
         (np.inf, 10**8, ar.Erf(), lambda s: erfc(-s), 0.50104633, 4.5406, -25.6805),
         (8.0, 10**9, ar.Sigmoid(), expit, 0.76860236, 7.5040, -46.461),
     ],
@@ -256,10 +265,9 @@ def test_the_threshold_of_sigmoid_is_found_in_long_sequences(nu, length):
     assert found.overlaps.m_kk < 15.5
 
 
-@pytest.mark.parametrize("attention", [ar.Softplus(), ar.EluPlusOne()], ids=lambda each: each.name)
-def test_exponential_tails_select_where_all_scores_are_negative(attention, rng):
-    """As `k` grows these become ReLU, and the largest score where none is positive: here by sampling."""
-    least = ar.population_minimum(ar.MaxSLR(math.inf, 3), attention)
+def test_exponential_tails_select_where_all_scores_are_negative(rng):
+    """As `k` grows softplus becomes ReLU, and the largest score where none is positive: here by sampling."""
+    least = ar.population_minimum(ar.MaxSLR(math.inf, 3), ar.Softplus())
     scores = rng.standard_normal((400_000, 3))
     largest = scores.max(1, keepdims=True)
     kept = np.where(largest > 0, np.maximum(scores, 0.0), scores == largest)
@@ -358,6 +366,7 @@ def test_the_best_threshold_of_a_kernel_that_jumps(minima, free):
     assert explained(threshold) == pytest.approx(-least.fun, abs=1e-7)
 
 
+@pytest.mark.optimised
 def test_a_step_with_a_bump_is_no_step():
     """Its bump lies between the scores of a coarse grid; its features name it."""
 
@@ -384,8 +393,12 @@ def test_a_low_floor_of_a_step_is_none_on_the_max_task():
     assert low.error < 1e-8
 
 
+def _log_relu(x):  # one function, so that kernels with different constants share compiled code
+    return jnp.log(jnp.maximum(x, 0.0))
+
+
 def _relu_beside(constant, **options):
-    return ar.Kernel(lambda x: jnp.log(jnp.maximum(x, 0.0)), constant=constant, **options)
+    return ar.Kernel(_log_relu, constant=constant, **options)
 
 
 @pytest.mark.parametrize("task", [ar.SpikedSLR(2.0, 5), ar.MaxSLR(1.6, 5)], ids=["spiked", "max"])
@@ -396,6 +409,7 @@ def test_the_scale_of_relu_beside_a_constant_does_not_matter(task):
     assert abs(float(found) - float(plain)) <= found.error + plain.error
 
 
+@pytest.mark.optimised
 def test_the_minimum_of_relu_beside_a_constant_has_its_scale():
     task = ar.SpikedSLR(2.0, 5)
     least, small = (ar.population_minimum(task, _relu_beside(each)) for each in (1.0, 1e-9))

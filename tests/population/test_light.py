@@ -15,7 +15,7 @@ from attnrisk.population.risk import compiled_profile
 
 SCALE = 2.0
 CASES = [
-    *(("spiked", name) for name in ("softmax", "softplus", "taylor-2", "softmax-1", "sigmoid")),
+    *(("spiked", name) for name in ("softmax", "taylor-2", "softmax-1", "sigmoid")),
     ("spiked", "relu"),
     ("spiked-spread", "softmax"),
     ("spiked-spread", "erf"),
@@ -54,7 +54,7 @@ def test_agrees_with_the_full_rule(task, name, rng):
             light_plan(task, attention, SCALE, SCALE, SCALE),
         )
     )
-    for _ in range(3):
+    for _ in range(2):
         vectors = _vectors(rng)
         value, gradient = _expand(light, vectors)
         exact_value, exact_gradient = _expand(full, vectors)

@@ -28,8 +28,11 @@ def test_linear_attention_has_a_closed_form(task, length):
     assert abs(found.overlaps.m_kk - float(ar.linear_scale(task))) < 1e-5
 
 
-@pytest.mark.parametrize("length", [2, 10, ar.uniform(1, 3)], ids=str)
-@pytest.mark.parametrize("nu", [0.1, 2.0, 8.0])
+@pytest.mark.parametrize(
+    ("nu", "length"),
+    [(0.1, 2), (2.0, 2), (8.0, 10), (0.1, ar.uniform(1, 3)), (8.0, ar.uniform(1, 3))],
+    ids=str,
+)
 def test_softmax_finds_the_teacher_on_the_spiked_task(nu, length):
     task = ar.SpikedSLR(nu, length)
     found = ar.population_minimum(task, ar.Softmax())
@@ -145,7 +148,7 @@ def test_without_a_signal_uniform_attention_is_best(name):
     assert abs(found.overlaps.m_kk) < 1e-3
 
 
-@pytest.mark.parametrize("name", ["sparsemax", "entmax-1.5", "top-k", "hardmax"])
+@pytest.mark.parametrize("name", ["sparsemax", "hardmax"])
 def test_general_attentions_lie_above_bayes(name):
     task = ar.SpikedSLR(2.0, 3)
     found = ar.population_minimum(task, ar.get_attention(name))
@@ -154,14 +157,14 @@ def test_general_attentions_lie_above_bayes(name):
     assert gap < 0.15
 
 
-@pytest.mark.parametrize("name", some_slow(EXACT, "relu2", "elu+1", "softmax-1"))
+@pytest.mark.parametrize("name", some_slow(EXACT, "relu2", "elu+1", "softmax-1", "softpick"))
 def test_nothing_off_the_manifold_is_lower(name, rng):
     """Neither near the minimum nor far from it, a residual of `k` included."""
     task = ar.SpikedSLR(2.0, 3)
     found = ar.population_minimum(task, ar.get_attention(name))
     arrays = as_arrays((plan(task, found.attention, scale=8.0), task, found.attention))
     m_kk, m_vv = found.overlaps.m_kk, found.overlaps.m_vv
-    for step in (0.0, 0.01, 0.1, 0.5) * 2:
+    for step in (0.0, 0.01, 0.1, 0.5):
         k, v = np.array([m_kk, 0, 0, 0]), np.array([0, m_vv, 0, 0])
         k = k + step * max(abs(m_kk), 0.1) * rng.normal(size=4)
         v = v + step * max(abs(m_vv), 0.1) * rng.normal(size=4)
