@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 import attnrisk as ar
+from attnrisk.numerics.arrays import as_arrays
+from attnrisk.population.engines.base import head_range
 from attnrisk.population.heads_minimum import HeadsMinimum, LocalMinimum
+from attnrisk.population.plan import heads_engine
+from attnrisk.population.risk import compiled_risk
 
 TASK = ar.FeatureSLR(ar.flipped(6.0), 4)
 
@@ -20,13 +24,15 @@ def _heads(*keys, weights="average", bias=0.0):
 
 
 def _best_risk(task, heads, *keys):
-    """`E[y²] − A²/B` from the risks at two lengths of `v`."""
+    """`E[y²] − A²/B` from the risks at two lengths of `v`, by one rule that is right to 10^-8."""
 
     def risk(length):
         found = _heads(*keys).overlaps
         M = np.array(found.M)
         M[-1, -1] = length
-        return float(ar.population_risk(task, heads, ar.Overlaps(M, M @ M.T))) - 1.0
+        overlaps = ar.Overlaps(M, M @ M.T)
+        engine = heads_engine(task, heads, head_range(task, heads, overlaps), 1.0)
+        return float(compiled_risk(*as_arrays((engine, task, heads, overlaps)))) - 1.0
 
     once, twice = risk(1.0), risk(2.0)
     a, b = once - twice / 4.0, twice / 2.0 - once
