@@ -36,12 +36,10 @@ CALLS = {
     "SGD": lambda task, attention: ar.fit_sgd(_data(task), attention, 0.1, 20).vectors,
 }
 CASES = [
-    *(("risk", task, ar.Softplus(bias=-0.5)) for task in TASKS.values()),
+    *(("risk", TASKS[name], ar.Softplus(bias=-0.5)) for name in ("spiked", "weighted")),
     ("risk", FEATURES, ar.Softmax()),
     ("risk", SPIKED, ar.Sparsemax()),
-    ("minimum", ar.MaxSLR(2.0, 3), ar.Softmax()),
     ("minimum", SPIKED, ar.get_attention("softplus", "free")),
-    ("minimum", ar.SpikedSLR(2.0, 3, spread=0.7), ar.Erf()),
     ("minimum", FEATURES, ar.Softmax()),
     ("minima", SPIKED, ar.Linear()),
     ("flow", SPIKED, ar.Linear()),

@@ -58,7 +58,7 @@ def test_a_profile_is_the_risk_at_aligned_overlaps(task, name, rng):
 
 
 # Sigmoid and erf have one method, which tunes the bias; linear has none to tune.
-QUICK = {*((TASKS[at], "sigmoid") for at in (0, 2, 4, 6)), (TASKS[0], "erf"), (TASKS[4], "linear")}
+QUICK = {(TASKS[0], "erf"), *((TASKS[at], "sigmoid") for at in (2, 4, 6)), (TASKS[4], "linear")}
 
 
 @pytest.mark.parametrize(
