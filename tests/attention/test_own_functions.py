@@ -68,10 +68,10 @@ def test_weights_of_an_extreme_size_are_refused(attention, why):
         ar.population_minimum(TASK, attention)
 
 
-@pytest.mark.parametrize("size", [1e-4, 1e90])
-def test_the_size_of_weights_does_not_matter(size):
-    found, plain = (
+def test_the_size_of_weights_does_not_matter():
+    small, large, plain = (
         ar.population_minimum(TASK, ar.Elementwise(lambda x, s=s: s / (1.0 + jnp.exp(-x)))).risk
-        for s in (size, 1.0)
+        for s in (1e-4, 1e90, 1.0)
     )
-    assert abs(float(found) - float(plain)) <= found.error + plain.error
+    for found in (small, large):
+        assert abs(float(found) - float(plain)) <= found.error + plain.error

@@ -15,7 +15,7 @@ from attnrisk.population.risk import compiled_profile
 
 SCALE = 2.0
 CASES = [
-    *(("spiked", name) for name in ("softmax", "taylor-2", "softmax-1", "sigmoid")),
+    *(("spiked", name) for name in ("softmax", "softmax-1", "sigmoid")),
     ("spiked", "relu"),
     ("spiked-spread", "softmax"),
     ("spiked-spread", "erf"),
