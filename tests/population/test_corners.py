@@ -64,7 +64,7 @@ def test_relu_with_a_narrow_residual():
     overlaps = ar.Overlaps(m_kk=1.5, m_vv=1.0, q_kk=1.5**2 + residual**2, q_vv=1.0)
     engine = plan(task, relu, math.sqrt(overlaps.q_kk), residual, 1.5, order=ORDERS[0])
     found = compiled_risk(*as_arrays((engine, task, relu, overlaps)))
-    assert abs(float(found) - RELU[residual]) < 1e-6
+    assert abs(float(found) - RELU[residual]) < 1e-9
 
 
 # Element-wise attentions on max: A = E[r h] and B = L E[h²] over a Gaussian field, where r is the density of the
