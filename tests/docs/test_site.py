@@ -130,32 +130,28 @@ BROKEN = """(() => {
 })()"""
 
 
+PAGES = ("index", "softmax", "theory", "commands", "heads", "league", "api/index", "api/learning")
+
+
 @pytest.mark.parametrize(
-    ("width", "system", "scheme"), [(390, "light", "default"), (1280, "dark", "slate")]
+    ("system", "scheme", "names"),
+    [("light", "default", PAGES[:1]), ("dark", "slate", PAGES)],
+    ids=["light", "dark"],
 )
 def test_pages_fit_and_follow_the_system(
-    width: int, system: str, scheme: str, site: Path, browser: Any
+    system: str, scheme: str, names: tuple[str, ...], site: Path, browser: Any
 ) -> None:
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=system, offline=True
-    )
+    context = browser.new_context(color_scheme=system, offline=True)
     page, complaints = context.new_page(), []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    for name in (
-        "index",
-        "softmax",
-        "theory",
-        "commands",
-        "heads",
-        "league",
-        "api/index",
-        "api/learning",
-    ):
+    for name in names:
         page.goto((site / f"{name}.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        assert width < 1280 or page.evaluate(BROKEN) == [], name
         assert page.evaluate("document.body.dataset.mdColorScheme") == scheme
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+            assert width < 1280 or page.evaluate(BROKEN) == [], name
     assert not complaints
     context.close()
 

@@ -131,7 +131,7 @@ def test_follows_descent_on_vectors(attention):
 
 @pytest.fixture(scope="module")
 def path():
-    return ar.gradient_flow(TASK, ar.Softmax(), START, np.linspace(0.0, 60.0, 241), accuracy=1e-6)
+    return ar.gradient_flow(TASK, ar.Softmax(), START, np.linspace(0.0, 20.0, 81), accuracy=1e-6)
 
 
 def test_risk_falls_by_the_squared_gradient(path):
@@ -260,12 +260,9 @@ def test_two_heads_flow_through_random_points():
     assert record["end_risk_error"] == float(flow.end_risk.error)
 
 
-@pytest.mark.parametrize(
-    "attention", [ar.General(jax.nn.softmax), ar.Sparsemax()], ids=lambda a: a.name
-)
-def test_flows_through_random_points(attention):
-    """Those of a softmax that is not recognised end where softmax does, to the error of the points."""
-    task = ar.SpikedSLR(2.0, 2)
+def test_flows_through_random_points():
+    """They end at the least risk, to the error of the points."""
+    task, attention = ar.SpikedSLR(2.0, 2), ar.Sparsemax()
     flow = ar.gradient_flow(task, attention, START, [1e4], tolerance=1e-4, accuracy=1e-2)
     assert flow.converged
     assert flow.end_risk.kind is ar.ErrorKind.STANDARD

@@ -16,14 +16,13 @@ from attnrisk.studies.interpolant import risk_at
 
 FIRST_PICTURE, ANSWER = 1000.0, 100.0  # milliseconds
 SLIDERS = ("nu", "length", "alpha")
-RUNS = 5  # the machine may do other things: the fastest of so many counts
+RUNS = 5  # the machine may do other things: the fastest of so many counts, and the first that is fast enough
 
 
 def test_the_first_picture_comes_within_a_second(visit):
-    times = [
-        visit().evaluate("performance.getEntriesByName('picture')[0].startTime")
-        for _ in range(RUNS)
-    ]
+    times = []
+    while len(times) < RUNS and not (times and times[-1] < FIRST_PICTURE):
+        times.append(visit().evaluate("performance.getEntriesByName('picture')[0].startTime"))
     print(f"first picture after {', '.join(f'{each:.0f}' for each in times)} ms")
     assert min(times) < FIRST_PICTURE
 
@@ -38,7 +37,7 @@ def test_a_slider_is_answered_within_100_ms(visit, slider):
         value = str(round(low + share * (high - low)))
         other = str(round(low + (share + 0.1) % 1.0 * (high - low)))
         runs = []
-        for _ in range(RUNS):
+        while len(runs) < RUNS and not (runs and max(runs[-1]) < ANSWER):
             page.evaluate("checks.move", [slider, other])
             runs.append(page.evaluate("checks.move", [slider, value]))
         times[share] = min(drawn for drawn, _ in runs), min(painted for _, painted in runs)
@@ -126,8 +125,7 @@ def test_two_heads_have_their_own_task(visit, tmp_path):
     assert joint[0] == pytest.approx(1.0, abs=1e-4)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
 def test_it_fits_and_can_be_read(visit, width, scheme):
     page = visit(width=width, scheme=scheme)
     page.evaluate("$('choice').open = true")
@@ -291,13 +289,24 @@ HOSTILE = [
 ]
 
 
+@pytest.fixture(scope="module")
+def untouched(browser, file):
+    """The state of a page that was opened without a link."""
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_function("performance.getEntriesByName('picture').length > 0")
+    state = page.evaluate("state")
+    page.close()
+    return state
+
+
 @pytest.mark.parametrize("fragment", HOSTILE)
-def test_a_bad_link_is_ignored_with_a_notice(visit, fragment):
+def test_a_bad_link_is_ignored_with_a_notice(visit, untouched, fragment):
     page = visit(fragment)
     assert page.locator("#notice").is_visible()
     assert "not allowed" in page.inner_text("#notice")
     assert page.locator("img, script:not([type]) + script, main script").count() == 0
-    assert page.evaluate("state") == visit().evaluate("state")
+    assert page.evaluate("state") == untouched
     assert page.locator("#risk-nu svg .curve").count() > 2
 
 
