@@ -30,8 +30,24 @@ def test_bayes(run, law, risk):
     assert law in run("bayes", "--task", "features", "--features", law).out
 
 
+@pytest.fixture
+def searched(monkeypatch):
+    """What was searched, each task and attention once."""
+    known, search = {}, ar.population_minimum
+
+    def least(task, attention):
+        at = str(task), str(attention)
+        if at not in known:
+            known[at] = search(task, attention)
+        return known[at]
+
+    for module in ("attnrisk.studies.judge.comparison", "attnrisk.population"):
+        monkeypatch.setattr(import_module(module), "population_minimum", least)
+    return known
+
+
 @pytest.mark.optimised
-def test_two_heads(run):
+def test_two_heads(run, searched):
     """Their risk is the Bayes risk of the task, 0.2043335125."""
     words = ("population", *FLIPPED, "--length", "2", "--attention", "bayes-softmax")
     words += ("--heads", "2")
@@ -47,6 +63,7 @@ def test_two_heads(run):
     assert fields["head_weights"] is None
     assert fields["minima"][0]["kind"] == "minimum"
     assert "2 heads of bayes-softmax" in run(*words).out
+    assert len(searched) == 1
 
 
 @pytest.mark.slow
@@ -75,15 +92,23 @@ def test_flow_of_two_heads(run):
 
 
 @pytest.mark.optimised
-def test_online_sgd_is_the_library(run):
+def test_online_sgd_is_the_library(run, monkeypatch):
     words = ("flow", *FLIPPED, "--length", "2", "--heads", "2", "--time", "1", "--step", "0.5")
+    follow, paths = ar.online_sgd, []
+
+    def once(*given, **how):
+        if not paths:
+            paths.append(follow(*given, **how))
+        return paths[0]
+
+    monkeypatch.setattr("attnrisk.flow.online_sgd", once)
     fields = _answer(run(*words, "--json"))
     start = jax.tree.map(
         lambda leaf: leaf[0], ar.random_starts(jax.random.key(0), 1, keys=2, features=1)
     )
     task, heads = ar.FeatureSLR(ar.flipped(4.0), 2), ar.Heads(ar.Softmax(), 2)
     times = [each["time"] for each in fields["path"]]
-    path = ar.online_sgd(task, heads, start, step=0.5, times=times)
+    path = follow(task, heads, start, step=0.5, times=times)
     np.testing.assert_allclose(fields["overlaps"]["M"], path.end.M, atol=1e-12)
     assert fields["risk"] == pytest.approx(float(path.end_risk), abs=1e-12)
     assert (fields["step"], fields["batch"]) == (0.5, 1)
@@ -170,18 +195,8 @@ def made_up():
 
 
 @pytest.mark.optimised
-def test_compared_heads_are_those_of_population(run, monkeypatch):
+def test_compared_heads_are_those_of_population(run, searched):
     """The numbers of a law are in units of ν; searched once."""
-    known, search = {}, ar.population_minimum
-
-    def least(task, attention):
-        at = str(task), str(attention)
-        if at not in known:
-            known[at] = search(task, attention)
-        return known[at]
-
-    for module in ("attnrisk.studies.judge.comparison", "attnrisk.population"):
-        monkeypatch.setattr(import_module(module), "population_minimum", least)
     words = ("--task", "features", "--heads", "2", "--length", "2", "--json")
     (row,) = _answer(run("compare", "linear", "--features", "flipped:0.5", "--nu", "8", *words))[
         "rows"
@@ -191,7 +206,7 @@ def test_compared_heads_are_those_of_population(run, monkeypatch):
         assert row[name] == alone[name], name
     assert (row["bayes_risk"], row["converged"]) == (alone["bayes_risk"], alone["converged"])
     assert (row["nu"], row["length"], row["heads"]) == (8.0, 2, 2)
-    assert len(known) == 1
+    assert len(searched) == 1
 
 
 def test_heads_are_compared_as_they_are_and_with_free_biases(monkeypatch):

@@ -71,8 +71,8 @@ def check_interrupt(name, moment, folder):
     assert seconds < PATIENCE
 
 
-# One of each kind: a computation (as in erm, flow and optimal), L-BFGS, message passing, training, a function of a user,
-# questions in threads (as in figure), and in workers (as in atlas).
+# One of each kind: a computation (as in erm, flow and optimal), L-BFGS, message passing, training, a function of a
+# user, questions in threads (as in figure), and in workers (as in atlas).
 KINDS = ["population", "simulate", "amp", "train", "judge", "report", "sweep"]
 
 

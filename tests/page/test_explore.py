@@ -66,7 +66,7 @@ def test_the_page_names_no_other_place():
 
 
 def test_an_attention_of_the_users_is_in_the_page(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(atlases, "USER_GRID", atlases.grid("shifted root", 3, 4.0, 3, 20, 3))
+    monkeypatch.setattr(atlases, "USER_GRID", atlases.grid("shifted root", 2, 4.0, 2, 20, 3))
     (tmp_path / "mine.py").write_text(
         "import jax.numpy as jnp\n"
         "def f(x):\n    print('loud')\n    return jnp.cosh(x) / jnp.sum(jnp.cosh(x))\n"

@@ -289,7 +289,7 @@ def test_an_attention_of_the_users_is_added(shipped, monkeypatch):
 
 def test_an_attention_of_the_users_has_a_tuned_bias_too(shipped, monkeypatch):
     """With it softplus is softmax."""
-    monkeypatch.setattr(atlas, "USER_GRID", grid("shifted root", 3, 4.0, 3, 20, 3))
+    monkeypatch.setattr(atlas, "USER_GRID", grid("shifted root", 2, 4.0, 2, 20, 3))
     mine = atlas.with_attention(shipped, get_attention("softplus"), "mine:f")
     own, tuned = mine["surfaces"][-2:]
     assert (own["bias"], tuned["bias"]) == (NONE, FREE)

@@ -108,6 +108,7 @@ def test_the_mark_says_whether_a_flow_came_to_rest():
     assert [len(crosses(axes)) for axes in panels] == [0, 1, 0, 4]
 
 
+@pytest.mark.optimised
 def test_the_hard_phase_lies_between_the_thresholds():
     found = Thresholds("spiked", 2.0, "3").answer()
     assert (found["information"], found["information_error"]) == (1.0, 0.0)

@@ -1,6 +1,7 @@
 """The figures: their numbers agree with what is known, and their files are what they say."""
 
 import csv
+from functools import cache
 from math import log
 
 import made_up_figures
@@ -155,9 +156,22 @@ def test_a_curve_without_a_bias_is_not_drawn_with_it():
         assert [curve.get_ydata()[at] for at in (0, -1)] == pytest.approx(ends)
 
 
+@cache
+def made(name, quick):
+    """A figure of made-up rows, which tests only look at, and all that it asked."""
+    asked = []
+
+    def note(questions):
+        questions = list(questions)
+        asked.extend(questions)
+        return ask(questions)
+
+    return figures.make(name, quick, note), asked
+
+
 @pytest.mark.parametrize("name", figures.NAMES)
 def test_a_figure_can_be_drawn_from_rows_with_its_columns(name):
-    figure, head = figures.make(name, True, ask), COLUMNS[name].split()
+    (figure, _), head = made(name, True), COLUMNS[name].split()
     assert all(list(vars(row)) == head for row in figure.rows)
     canvas = FigureCanvasAgg(figure.picture)
     canvas.draw()
@@ -169,9 +183,8 @@ def colours(picture):
     return len(np.unique(picture[..., :3].astype(int) @ [1, 2**8, 2**16]))
 
 
-@pytest.mark.parametrize("name", ["2", "6"])
-def test_draw_writes_the_picture_its_data_and_its_caption(name, tmp_path):
-    module = figures.FIGURES[name]
+def test_draw_writes_the_picture_its_data_and_its_caption(tmp_path):
+    name, module = "6", figures.FIGURES["6"]
     files = figures.draw(name, tmp_path / "new", quick=True, ask=ask)
     assert [path.suffix for path in files] == [".pdf", ".svg", ".png", ".csv", ".txt"]
     pdf, svg, png, data, caption = files
@@ -216,14 +229,7 @@ def test_the_quick_haystack_names_the_attentions_that_it_shows():
 @pytest.mark.parametrize("name", figures.NAMES)
 @pytest.mark.parametrize("quick", [True, False])
 def test_what_a_figure_can_ask_at_once_it_does_ask(name, quick):
-    asked = []
-
-    def note(questions):
-        questions = list(questions)
-        asked.extend(questions)
-        return ask(questions)
-
-    figures.make(name, quick, note)
+    _, asked = made(name, quick)
     assert set(figures.questions(name, quick)) <= set(asked)
 
 
@@ -251,7 +257,7 @@ def texts(figure):
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("name", figures.NAMES)
 def test_text_can_be_read_at_page_width(name, quick):
-    picture = figures.make(name, quick, ask).picture
+    picture = made(name, quick)[0].picture
     pixels = 720 / (72 * picture.get_figwidth())  # of a point
     for text in texts(picture):
         assert text.get_fontsize() * pixels >= 9, text.get_text()
@@ -259,7 +265,7 @@ def test_text_can_be_read_at_page_width(name, quick):
 
 @pytest.mark.parametrize("name", [name for name in figures.NAMES if name not in ("1", "haystack")])
 def test_every_panel_says_its_signal_and_its_length(name):
-    picture = figures.make(name, False, ask).picture
+    picture = made(name, False)[0].picture
     for axes in picture.axes:
         if not axes.axison or axes.get_label() == "<colorbar>":
             continue

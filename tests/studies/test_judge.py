@@ -297,7 +297,7 @@ def compiled(scores):
 
 for function in (in_python, compiled):
     try:
-        ar.judge(function, limit=1.0)
+        ar.judge(function, limit=0.2)
     except ValueError as error:
         print(str(error).splitlines()[0])
 """
@@ -309,7 +309,7 @@ def test_a_function_that_never_returns_is_refused_after_the_limit():
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     said = ended.stdout.splitlines()
-    assert ["did not return within the limit of 1 s" in line for line in said] == [True, True]
+    assert ["did not return within the limit of 0.2 s" in line for line in said] == [True, True]
     with pytest.raises(ValueError, match="limit = 0 "):
         recognise(jax.nn.softmax, "softmax", 0)
 
@@ -520,7 +520,7 @@ def test_weights_that_vanish_are_completed_by_an_exponential():
 
 
 def test_a_function_that_knows_the_length_is_given_another_temperature():
-    student = recognise(by_hand, "SSMax", lengths=(2, 3, 5, 10))
+    student = recognise(by_hand, "SSMax", lengths=(2, 5))
     changed = causes._CHANGES[causes.TEMPERATURE](student, traits(student))
     for scores in (SCORES, SCORES[:2]):
         np.testing.assert_allclose(changed(scores), jax.nn.softmax(scores), rtol=1e-12)

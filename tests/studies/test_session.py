@@ -131,6 +131,7 @@ def test_fingerprints_may_be_asked_for_by_many_threads_at_once():
     assert fingerprint(Bayes) != fingerprint(Population)
 
 
+@pytest.mark.optimised
 def test_real_records_survive(store):
     asked = [Thresholds("spiked", 2.0, "3")]
     first, again = (Session(store)(asked) for _ in range(2))

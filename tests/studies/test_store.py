@@ -217,12 +217,13 @@ import os, sys
 from attnrisk.studies import Store, StoreError
 if os.getuid() == 0:
     os.setuid(65534)  # the superuser may write what is read-only
-with Store(sys.argv[1]) as store:
-    print(len(store.find(["a"])))
-    try:
-        store.check_writable()
-    except StoreError as error:
-        print(error)
+for path in sys.argv[1:]:
+    with Store(path) as store:
+        print(len(store.find(["a"])))
+        try:
+            store.check_writable()
+        except StoreError as error:
+            print(error)
 """
 
 
@@ -234,19 +235,25 @@ def anybodys_folder():
         yield Path(folder)
 
 
-@pytest.mark.parametrize("folder_too", [False, True])
-def test_a_read_only_store_can_be_read(anybodys_folder, folder_too):
-    path = anybodys_folder / "answers.sqlite"
-    with Store(path) as store:
-        store.add(rows("a"))
-    path.chmod(0o444)
-    anybodys_folder.chmod(0o555 if folder_too else 0o777)
-    ran = subprocess.run([sys.executable, "-c", READ_ONLY, path], capture_output=True, text=True)
-    anybodys_folder.chmod(0o755)
+def test_a_read_only_store_can_be_read(anybodys_folder):
+    """In a folder that can be written, and in one that cannot."""
+    modes = {anybodys_folder / "file": 0o777, anybodys_folder / "folder": 0o555}
+    paths = [folder / "answers.sqlite" for folder in modes]
+    for path, mode in zip(paths, modes.values(), strict=True):
+        path.parent.mkdir()
+        with Store(path) as store:
+            store.add(rows("a"))
+        path.chmod(0o444)
+        path.parent.chmod(mode)
+    ran = subprocess.run([sys.executable, "-c", READ_ONLY, *paths], capture_output=True, text=True)
+    for folder in modes:
+        folder.chmod(0o755)
     assert ran.stderr == ""
-    found, line = ran.stdout.splitlines()
-    assert found == "1"
-    assert "cannot be written: choose another with --store" in line
+    lines = ran.stdout.splitlines()
+    assert lines[::2] == ["1", "1"]
+    assert len(lines) == 4
+    for line in lines[1::2]:
+        assert "cannot be written: choose another with --store" in line
 
 
 # processes that write at once, and that are killed

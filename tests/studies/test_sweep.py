@@ -320,18 +320,18 @@ HEAD_ANSWERS = {
 }
 
 
-@pytest.mark.optimised
 @pytest.mark.parametrize("name", HEAD_ANSWERS)
 def test_heads_are_what_the_library_says(name):
     output, expected = HEAD_ANSWERS[name]
     learned = {"alpha": 8.0, "ridge_k": 0.2, "ridge_v": 0.2}
     more = {
         "features bayes": {},
-        "heads": {"attention": "softmax", "heads": 2},
+        "heads": {"attention": "linear", "heads": 2},
         "heads simulate": {"attention": "softmax", "heads": 2, **learned, "dim": 20, "seed": 0},
     }[name]
     answer = outputs(QUESTIONS[name](features="flipped:4", length="2", **more))
-    found = expected(ar.FeatureSLR(ar.flipped(4.0), 2), ar.Heads(ar.Softmax(), 2))
+    attention = ar.get_attention(more.get("attention", "softmax"))
+    found = expected(ar.FeatureSLR(ar.flipped(4.0), 2), ar.Heads(attention, 2))
     assert (answer[output], answer[f"{output}_error"]) == (found.value, found.error)
     assert "heads" not in more or np.shape(answer["M"]) == (3, 2)
 
