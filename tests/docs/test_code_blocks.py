@@ -25,6 +25,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 BLOCK = re.compile(r"^(<!-- slow -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+RUNS_LONG, LONG = pytest.mark.optimised, ("softmax.md", "start.md")
+
+
 class Block(NamedTuple):
     """A piece of Python, what it should print, and whether it takes long."""
 
@@ -63,8 +66,11 @@ def with_code(slow: bool) -> list[Path]:
     return [page for page in PAGES if any(block.slow == slow for block in blocks(page))]
 
 
-@pytest.mark.optimised
-@pytest.mark.parametrize("page", with_code(slow=False), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=RUNS_LONG if page.name in LONG else ()) for page in with_code(False)],
+    ids=lambda page: page.name,
+)
 def test_blocks_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(page, [block for block in blocks(page) if not block.slow], capsys)
 

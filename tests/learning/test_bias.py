@@ -15,8 +15,6 @@ from attnrisk.learning.problem import Problem
 from attnrisk.simulation.erm import objective
 from tests.agreement import distance
 
-pytestmark = pytest.mark.optimised
-
 TASK, ALPHA, ONE = ar.SpikedSLR(2.0, 3), 4.0, ar.Ridge(1.0, 1.0)
 
 
@@ -25,6 +23,7 @@ def erf():
     return ar.erm_asymptotics(TASK, ar.Erf(), ALPHA, ONE, log2_points=6)
 
 
+@pytest.mark.optimised
 def test_the_bias_is_stationary(erf):
     """At the bias found, a fixed one has the same risk, and the objective does not change with it."""
     assert erf.converged
@@ -66,6 +65,7 @@ def test_few_searches_for_all_minima_while_a_bias_diverges(monkeypatch):
     assert few.result is Result.BECOMES_SOFTMAX
 
 
+@pytest.mark.optimised
 def test_a_ridge_on_the_bias(erf):
     """The derivative of the objective in `r_b` is `½ b²`, and a large ridge leaves no bias."""
     sides = [

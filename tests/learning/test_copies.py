@@ -95,8 +95,8 @@ def test_differences_respond_as_in_a_fit():
     task, heads, dim, runs = (
         ar.FeatureSLR(ar.one_of([9.0, 4.0]), 3),
         ar.Heads(ar.Softmax(), 3),
-        200,
-        6,
+        150,
+        4,
     )
     V, along, with_mean, alone = _response(task, heads, 6.0, 0.4)
     np.testing.assert_allclose(along, along.T, atol=1e-6)

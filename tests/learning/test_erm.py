@@ -16,8 +16,6 @@ from attnrisk.learning.unknowns import Order, Unknowns, pack, updated
 from attnrisk.numerics.arrays import as_arrays
 from attnrisk.simulation.erm import objective
 
-pytestmark = pytest.mark.optimised
-
 SPIKED = ar.SpikedSLR(2.0, 3)
 ONE = ar.Ridge(1.0, 1.0)
 
@@ -62,6 +60,7 @@ def _agrees(found, reference):
         assert abs(float(ours) - value) <= 2 * error + 2 * float(ours.error) + 5e-4
 
 
+@pytest.mark.optimised
 def test_softmax_on_spiked(softmax):
     _agrees(softmax, REFERENCE["softmax"])
     assert 0 < float(softmax.test_risk.error) < 1e-3
@@ -78,6 +77,7 @@ def test_softmax_on_max():
     _agrees(ar.erm_asymptotics(task, ar.Softmax(), 4.0, ridge, log2_points=8), REFERENCE["max"])
 
 
+@pytest.mark.optimised
 def test_errors_are_the_spread_over_seeds(softmax):
     """Another seed differs by as much as the errors say, and not by nothing."""
     other = ar.erm_asymptotics(SPIKED, ar.Softmax(), 4.0, ONE, seed=1)
@@ -86,6 +86,7 @@ def test_errors_are_the_spread_over_seeds(softmax):
         assert 0 < apart < 5 * np.hypot(float(one.error), float(two.error))
 
 
+@pytest.mark.optimised
 def test_identities_and_envelope(softmax):
     np.testing.assert_allclose(softmax.identities, 0.0, atol=1e-6)
     steps = (ar.Ridge(1.0 + 0.01, 1.0), ar.Ridge(1.0 - 0.01, 1.0))
@@ -264,6 +265,7 @@ def test_kinks_are_admitted():
     assert "kink" in found.warning
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("name", ["spiked", pytest.param("max", marks=pytest.mark.slow)])
 def test_one_engine_for_the_bayes_optimum_too(name):
     """The posterior's pulls in place of the minimiser's: `m = q`, `V = 1 − q` is a fixed point, that of section 7."""

@@ -9,13 +9,12 @@ from attnrisk.learning.equations import map_step
 from attnrisk.learning.newton import distinct, run_newton
 from attnrisk.learning.problem import Problem
 
-pytestmark = pytest.mark.optimised
-
 SPIKED = ar.SpikedSLR(2.0, 3)
 ONE = ar.Ridge(1.0, 1.0)
 STEEP = (ar.SpikedSLR(5.0, 3), ar.Softmax(), 1.2, ar.Ridge(0.09, 0.24))
 
 
+@pytest.mark.optimised
 def test_samples_that_jump_between_minima_widen_the_error():
     """One difference of the map, against the derivative in all six unknowns by differences."""
     task, attention, alpha, ridge = STEEP

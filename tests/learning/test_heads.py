@@ -87,11 +87,10 @@ ONE_DIRECTION = [
 @pytest.mark.parametrize(
     ("task", "all_fixed_points"),
     [
-        (ONE_DIRECTION[0], False),
         (ONE_DIRECTION[1], True),
-        pytest.param(ONE_DIRECTION[2], False, marks=pytest.mark.optimised),
+        (ONE_DIRECTION[2], False),
     ],
-    ids=["spiked", "spread", "max"],
+    ids=["spread", "max"],
 )
 def test_heads_on_one_direction_are_copies_of_one_head(task, all_fixed_points, monkeypatch):
     """Two of ridge `r_k` are one of ridge `2 r_k`, on as many points, and not one of ridge `r_k`."""

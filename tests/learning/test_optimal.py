@@ -246,7 +246,7 @@ def test_without_a_signal_nothing_is_learned_of_k(task):
 @pytest.mark.parametrize("name", ["SPIKED_NOISY", "MAX_NOISY"])
 def test_more_data_never_hurts(name):
     task = globals()[name]
-    found = [_solved(name, alpha) for alpha in (0.3, 0.9, 1.0, 2.0, 4.0, 20.0)]
+    found = [_solved(name, alpha) for alpha in (0.3, 1.0, 4.0, 20.0)]
     for risks in ([each.risk for each in found], [each.reachable_risk for each in found]):
         values = np.array([float(risk) for risk in risks])
         errors = np.array([float(risk.error) for risk in risks])
