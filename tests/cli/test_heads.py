@@ -46,7 +46,6 @@ def searched(monkeypatch):
     return known
 
 
-@pytest.mark.optimised
 def test_two_heads(run, searched):
     """Their risk is the Bayes risk of the task, 0.2043335125."""
     words = ("population", *FLIPPED, "--length", "2", "--attention", "bayes-softmax")
@@ -194,7 +193,6 @@ def made_up():
     )
 
 
-@pytest.mark.optimised
 def test_compared_heads_are_those_of_population(run, searched):
     """The numbers of a law are in units of ν; searched once."""
     words = ("--task", "features", "--heads", "2", "--length", "2", "--json")

@@ -45,6 +45,8 @@ def test_random_points_certify_too():
     assert found.kind == exact.kind == "minimum"
     assert found.risk.kind is ar.ErrorKind.STANDARD
     np.testing.assert_allclose(found.eigenvalues, exact.eigenvalues, atol=0.01)
+    elsewhere = ar.certify(task, ar.General(jax.nn.softmax), ar.aligned(1.0))
+    assert elsewhere.kind == "not stationary"
 
 
 def test_one_spare_direction_is_enough():

@@ -10,6 +10,8 @@ import attnrisk as ar
 from attnrisk.attention import CATALOGUE
 from attnrisk.learning import tuning
 
+pytestmark = pytest.mark.optimised
+
 TASK = ar.SpikedSLR(nu=5.0, length=3)
 
 

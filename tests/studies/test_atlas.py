@@ -27,7 +27,7 @@ from attnrisk.tasks import FeatureSLR, MaxSLR, SpikedSLR, flipped
 
 LARGEST = 2_000_000  # bytes
 SMALL = grid("shifted root", 9, 10.0, 6, 1000, 8)
-SMALLER = grid("shifted root", 4, 4.0, 3, 20, 3)
+SMALLER = grid("shifted root", 3, 4.0, 2, 20, 3)
 TINY = atlas.Plan(
     surfaces=tuple(
         Surface("spiked", *each, SMALLER)
