@@ -520,7 +520,7 @@ def test_weights_that_vanish_are_completed_by_an_exponential():
 
 
 def test_a_function_that_knows_the_length_is_given_another_temperature():
-    student = recognise(by_hand, "SSMax", lengths=(2, 5))
+    student = recognise(by_hand, "SSMax", lengths=(2, 3, 5, 10))
     changed = causes._CHANGES[causes.TEMPERATURE](student, traits(student))
     for scores in (SCORES, SCORES[:2]):
         np.testing.assert_allclose(changed(scores), jax.nn.softmax(scores), rtol=1e-12)
