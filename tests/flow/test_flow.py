@@ -260,9 +260,12 @@ def test_two_heads_flow_through_random_points():
     assert record["end_risk_error"] == float(flow.end_risk.error)
 
 
-def test_flows_through_random_points():
-    """They end at the least risk, to the error of the points."""
-    task, attention = ar.SpikedSLR(2.0, 2), ar.Sparsemax()
+@pytest.mark.parametrize(
+    "attention", [ar.General(jax.nn.softmax), ar.Sparsemax()], ids=lambda a: a.name
+)
+def test_flows_through_random_points(attention):
+    """Those of a softmax that is not recognised end where softmax does, to the error of the points."""
+    task = ar.SpikedSLR(2.0, 2)
     flow = ar.gradient_flow(task, attention, START, [1e4], tolerance=1e-4, accuracy=1e-2)
     assert flow.converged
     assert flow.end_risk.kind is ar.ErrorKind.STANDARD
