@@ -9,7 +9,14 @@ import pytest
 
 import attnrisk as ar
 from attnrisk.numerics.panels import bulk, panels, transform_panels
-from attnrisk.numerics.quadrature import integrate_token, log_complement, moments_by_parts
+from attnrisk.numerics.quadrature import (
+    integrate_token,
+    log_complement,
+    moments_by_parts,
+    transforms_at,
+    trapezoid,
+)
+from attnrisk.population.functions import in_numpy
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.5, 1.0])
@@ -42,6 +49,23 @@ def test_one_token_against_samples(name, deviation, rng):
             sample = x**k * values
             error = sample.std(-1) / np.sqrt(x.size) + 1e-12
             assert np.all(np.abs(np.asarray(part[k]) - sample.mean(-1)) < 4.5 * error)
+
+
+@pytest.mark.parametrize("name", ["softplus", "softpick"])
+def test_sums_by_numpy_in_blocks_are_those_of_jax(name):
+    """Several blocks of rows, the last one short, with a share of the numerator and where weights underflow."""
+    kernel, rule, u = ar.get_attention(name), trapezoid(5.0), np.linspace(-800.0, 9.0, 301)
+    arguments = 0.4 + 5.0 * rule.x
+    pairs = [
+        (integrate_token(each, 1, 0.4, 5.0, nodes, rule), transforms_at(each, at, other))
+        for each, nodes, at, other in (
+            (in_numpy(kernel), u, arguments[:, None], u),
+            (kernel, jnp.asarray(u), jnp.asarray(arguments)[:, None], jnp.asarray(u)),
+        )
+    ]
+    for found, known in zip(*pairs, strict=True):
+        for part, whole in zip(found, known, strict=True):
+            np.testing.assert_allclose(part, whole, rtol=1e-12, atol=1e-250)
 
 
 @pytest.mark.parametrize("name", ["softmax", "relu"])

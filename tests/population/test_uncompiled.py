@@ -120,6 +120,17 @@ def test_the_limit_of_a_kernel_with_a_kink_is_a_power():
     assert float(found.risk) == pytest.approx(1.0 - label**2 / norm, abs=found.risk.error)
 
 
+def test_a_limit_that_is_known_to_few_digits_says_so():
+    """ELU + 1 over a constant plus its sum becomes ReLU slowly, as the norm of `k` grows."""
+    attention = ar.Kernel(ar.EluPlusOne().log_phi, constant=0.01)
+    task = ar.SpikedSLR(18.4, 100)
+    with np.errstate(over="ignore"):
+        found, known = uncompiled._minimum(task, attention), ar.population_minimum(task, ar.Relu())
+    assert found.result == ar.Result.K_DIVERGES
+    assert 1e-6 < found.risk.error < 1e-4
+    assert abs(float(found.risk) - float(known.risk)) <= found.risk.error + known.risk.error
+
+
 def test_a_search_that_leaves_its_range_settles_nothing():
     attention = ar.Taylor2(free_bias=True)
     assert uncompiled._searched(uncompiled._Sums(ar.SpikedSLR(5.0, 3), attention)) is None

@@ -3,7 +3,7 @@
 Compiling the search of `minimum.py` for a new attention takes seconds, evaluating an analytic one milliseconds. Here
 the same integrals are NumPy sums: a coarse rule for the search, and at the minimum the two rules of `minimum.py`,
 whose difference is the error; for a kernel with kinks, panels that are made anew for each `k`. All other cases use
-`population_minima`: flat valleys, and errors above `1e-7` of a minimum or `1e-6` of a limit, or of a kernel with kinks.
+`population_minima`: flat valleys, and errors above `1e-7` of a minimum (`1e-6` with kinks) or `1e-4` of a limit.
 """
 
 import math
@@ -38,7 +38,8 @@ from .minimum import VANISHING, Search, population_minima
 from .overlaps import Overlaps, aligned
 from .plan import LONGEST, ORDERS, SEARCH_FINENESS, WIDENED, find_method, is_exact, light_plan
 
-ACCURACY, _LIMIT_ACCURACY = 1e-7, 1e-6  # of a risk that is attained, and of a limit
+# Of a risk that is attained, also of a kernel with kinks, and of a limit, which a compiled search knows no better.
+ACCURACY, _KINKED_ACCURACY, _LIMIT_ACCURACY = 1e-7, 1e-6, 1e-4
 _COARSE = 0.5  # fineness of the rule of a search: right to 10^-4 or so, which places a minimum well enough
 _FINE = 3.0  # fineness for powers, which vanish somewhere
 _LONGEST, _MOST_TERMS = 64.0, 4e5  # `k`, and the terms of a sum, up to which a rule is doubled
@@ -61,7 +62,7 @@ _MOST_NEWTON_STEPS, _FARTHEST_STEP = 6, 500.0  # the latter in those of differen
 def uncompiled_minima(tasks: Sequence[AbstractTask], attention: AbstractAttention) -> list[Minimum]:
     """Lowest population risk of an attention on several tasks, as `population_minima`.
 
-    Errors are up to `1e-7` where the risk is attained, and `1e-6` where it is a limit or the kernel has kinks.
+    Errors are up to `1e-7` where the risk is attained, `1e-6` if the kernel has kinks, and `1e-4` where it is a limit.
     """
     if attention.free_bias and attention.bias_is_void:
         attention = attention.with_bias(0.0).with_free_bias(False)
@@ -185,7 +186,7 @@ class _KinkedSums(_Sums):
     """The same with panels for each `k`, which meet where its scores pass a kink: they serve any norm, of a kernel that
     grows exponentially a few."""
 
-    accuracy, steps = _LIMIT_ACCURACY, _KINKED_STEPS
+    accuracy, steps = _KINKED_ACCURACY, _KINKED_STEPS
 
     def __init__(self, task: AbstractTask, attention: Any):
         known = in_numpy(attention, float(task.length.longest))
@@ -261,7 +262,7 @@ def _homogeneous_minimum(task: AbstractTask, power: Any) -> Minimum:
     )
     here, other = (profile(engine, found.x) for engine in (fine, wide))
     risk = estimate_from(variance - explained(other), variance - explained(here))
-    if not risk.error < _LIMIT_ACCURACY:
+    if not risk.error < _KINKED_ACCURACY:
         return homogeneous_minimum(task, power)
     overlaps = aligned(math.cos(found.x), float(here.label / here.power))
     return Minimum(risk, overlaps, power.with_bias(math.sin(found.x)))
