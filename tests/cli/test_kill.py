@@ -71,12 +71,7 @@ def check_interrupt(name, moment, folder):
     assert seconds < PATIENCE
 
 
-# One of each kind: a computation (as in erm, flow and optimal), L-BFGS, message passing, training, a function of a
-# user, questions in threads (as in figure), and in workers (as in atlas).
-KINDS = ["population", "simulate", "amp", "train", "judge", "report", "sweep"]
-
-
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_interrupt(name, tmp_path):
     check_interrupt(name, random.Random(name).uniform(0.0, 2.0), tmp_path)
 

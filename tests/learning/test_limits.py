@@ -35,9 +35,10 @@ def test_few_data_are_one_sample_at_a_time():
     assert float(found.V_v) == pytest.approx(1 / r, rel=1e-3)
 
 
-def test_much_data_reach_the_population_like_one_over_alpha():
+@pytest.mark.parametrize("attention", [ar.Softmax(), ar.Linear()], ids=str)
+def test_much_data_reach_the_population_like_one_over_alpha(attention):
     """`α → ∞` at a fixed ridge: the excess over the least population risk, times `α`, tends to a constant."""
-    task, attention, excess = ar.SpikedSLR(2.0, 3), ar.Softmax(), []
+    task, excess = ar.SpikedSLR(2.0, 3), []
     least = float(ar.population_minimum(task, attention).risk)
     for alpha in (100.0, 400.0):
         found = ar.erm_asymptotics(task, attention, alpha, ar.Ridge(0.1, 0.1), log2_points=6)

@@ -15,11 +15,8 @@ from scipy.special import erf, erfc, expit, log_ndtr
 from scipy.stats import binom, norm
 
 import attnrisk as ar
-from attnrisk.numerics.arrays import as_arrays
 from attnrisk.population.bias import shifted_power_minimum
 from attnrisk.population.minimum import Search
-from attnrisk.population.plan import ORDERS, plan
-from attnrisk.population.risk import compiled_risk
 from attnrisk.population.uncompiled import uncompiled_minima
 
 STEP = 0.2  # in the exponent of a Gumbel cdf: equal steps have an error of e^(−π²/STEP)
@@ -51,20 +48,13 @@ def _gumbel_sums(mean, scale, u):
 RELU = {0.0: 0.4573006448404, 0.05: 0.4578228794650}
 
 
-def test_relu_without_a_residual():
-    found = ar.population_risk(ar.MaxSLR(2.0, 3), ar.Relu(), ar.aligned(1.5))
-    assert abs(float(found) - RELU[0.0]) <= found.error + 1e-12
-    assert found.error < 1e-6
-
-
 @pytest.mark.optimised
-def test_relu_with_a_narrow_residual():
-    """By the coarser of the two rules of a risk, which takes a third of the time of both."""
-    task, relu, residual = ar.MaxSLR(2.0, 3), ar.Relu(), 0.05
+@pytest.mark.parametrize("residual", RELU)
+def test_relu_with_a_narrow_residual(residual):
     overlaps = ar.Overlaps(m_kk=1.5, m_vv=1.0, q_kk=1.5**2 + residual**2, q_vv=1.0)
-    engine = plan(task, relu, math.sqrt(overlaps.q_kk), residual, 1.5, order=ORDERS[0])
-    found = compiled_risk(*as_arrays((engine, task, relu, overlaps)))
-    assert abs(float(found) - RELU[residual]) < 1e-9
+    found = ar.population_risk(ar.MaxSLR(2.0, 3), ar.Relu(), overlaps)
+    assert abs(float(found) - RELU[residual]) <= found.error + 1e-12
+    assert found.error < 1e-6
 
 
 # Element-wise attentions on max: A = E[r h] and B = L E[h²] over a Gaussian field, where r is the density of the

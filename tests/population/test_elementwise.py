@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from problems import some_slow
 
 import attnrisk as ar
 from attnrisk.numerics.arrays import as_arrays
@@ -57,19 +58,8 @@ def test_a_profile_is_the_risk_at_aligned_overlaps(task, name, rng):
     assert abs(found - float(risk)) <= float(risk.error) + 1e-11 * float(b)
 
 
-# Sigmoid and erf have one method, which tunes the bias; linear has none to tune.
-QUICK = {(TASKS[0], "erf"), *((TASKS[at], "sigmoid") for at in (2, 4, 6)), (TASKS[4], "linear")}
-
-
-@pytest.mark.parametrize(
-    ("task", "name"),
-    [
-        pytest.param(task, name, marks=[] if (task, name) in QUICK else pytest.mark.slow)
-        for task in TASKS
-        for name in NAMES
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("task", some_slow(TASKS, *TASKS[1::2]), ids=str)
 def test_it_finds_what_the_slower_search_finds(task, name):
     attention = ar.get_attention(name)
     found, slow = ar.population_minimum(task, attention), _slowly(task, attention)
