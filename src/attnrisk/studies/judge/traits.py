@@ -138,7 +138,9 @@ def _slope(attention: AbstractAttention) -> str:
     scores = np.random.default_rng(3).standard_normal((64, 3))
     try:
         jax.eval_shape(jax.hessian(lambda some: jnp.sum(attention(some))), scores[0])
-        slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(attention)))(scores))
+        # JAX writes out all fields of a callable object, which a plain function does not have.
+        slope = jax.jacfwd(lambda some: attention(some))
+        slopes = np.asarray(jax.jit(jax.vmap(slope))(scores))
     except (TypeError, ValueError):  # loops of unknown length, or a rule for one derivative only
         return "missing"
     if not np.isfinite(slopes).all():
