@@ -192,10 +192,14 @@ class _KinkedSums(_Sums):
         known = in_numpy(attention, float(task.length.longest))
         near, far = known.log_phi(np.array(_FAR_SCORES)).tolist()
         self.farthest = _LONGEST_EXPONENTIAL if far - near > _STEEP else LONGEST
+        self.panels: dict[tuple[int, float], AbstractEngine] = {}
         super().__init__(task, attention)
 
     def rule(self, which: int, m_kk: float, bias: float) -> Any:
-        return _panels_at(self.task, self.attention.with_bias(bias), m_kk, which)
+        """Kept for the next bias: panels depend on it for a selected task only, where it is not free."""
+        if (which, m_kk) not in self.panels:
+            self.panels = {(which, m_kk): _panels_at(self.task, self.attention, m_kk, which)}
+        return self.panels[which, m_kk]
 
 
 def _panels_at(task: AbstractTask, attention: Any, m_kk: float, which: int) -> AbstractEngine:
