@@ -131,6 +131,18 @@ def test_a_limit_that_is_known_to_few_digits_says_so():
     assert abs(float(found.risk) - float(known.risk)) <= found.risk.error + known.risk.error
 
 
+def test_a_tolerance_leaves_less_to_the_compiled_search():
+    """Among many tokens ELU + 1 over ε plus its sum becomes ReLU too, more slowly."""
+    attention = ar.Kernel(ar.EluPlusOne().log_phi, constant=1e-6)
+    task = ar.SpikedSLR(4.0 * np.log(1000), 1000)
+    with np.errstate(over="ignore"):
+        assert uncompiled._minimum(task, attention) is None
+        found = uncompiled._minimum(task, attention, 1e-3)
+    known = ar.population_minimum(task, ar.Relu())
+    assert 1e-4 < found.risk.error < 1e-3
+    assert abs(float(found.risk) - float(known.risk)) <= found.risk.error + known.risk.error
+
+
 def test_a_search_that_leaves_its_range_settles_nothing():
     attention = ar.Taylor2(free_bias=True)
     assert uncompiled._searched(uncompiled._Sums(ar.SpikedSLR(5.0, 3), attention)) is None

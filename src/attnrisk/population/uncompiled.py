@@ -59,22 +59,25 @@ _KINKED_RULES = ((3, 2), *((order, 8) for order in ORDERS))  # order and most ce
 _MOST_NEWTON_STEPS, _FARTHEST_STEP = 6, 500.0  # the latter in those of differences
 
 
-def uncompiled_minima(tasks: Sequence[AbstractTask], attention: AbstractAttention) -> list[Minimum]:
+def uncompiled_minima(
+    tasks: Sequence[AbstractTask], attention: AbstractAttention, tolerance: float = 0.0
+) -> list[Minimum]:
     """Lowest population risk of an attention on several tasks, as `population_minima`.
 
-    Errors are up to `1e-7` where the risk is attained, `1e-6` if the kernel has kinks, and `1e-4` where it is a limit.
+    Errors are up to `1e-7` where the risk is attained, `1e-6` if the kernel has kinks, and `1e-4` where it is a limit;
+    in the last two cases up to the `tolerance`, if that is larger.
     """
     if attention.free_bias and attention.bias_is_void:
         attention = attention.with_bias(0.0).with_free_bias(False)
     # SciPy subtracts losses that are infinite, and squares of large weights are.
     with np.errstate(invalid="ignore", over="ignore"):
-        found = [_minimum(task, attention) for task in tasks]
+        found = [_minimum(task, attention, tolerance) for task in tasks]
     missing = [task for task, each in zip(tasks, found, strict=True) if each is None]
     rest = iter(population_minima(missing, attention) if missing else [])
     return [each or next(rest) for each in found]
 
 
-def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
+def _minimum(task: AbstractTask, attention: Any, tolerance: float = 0.0) -> Minimum | None:
     """The minimum, or `None` if a compiled search is needed."""
     if not is_exact(task, attention) or task.spread != 1.0 or task.strength == 0:
         return None
@@ -86,13 +89,13 @@ def _minimum(task: AbstractTask, attention: Any) -> Minimum | None:
         return None
     if attention.knows_length and len(task.length.lengths) == 1:
         known, _ = attention.at_length(task.length.longest)
-        found = _minimum(task, known.with_bias(float(known.bias)))
+        found = _minimum(task, known.with_bias(float(known.bias)), tolerance)
         return found and at_one_length(task, attention, found)
     if kinked and not attention.knows_length:
         found = shifted_power_minimum(task, attention)
         if found is not None:
             return found
-    sums = _KinkedSums(task, attention) if kinked else _Sums(task, attention)
+    sums = (_KinkedSums if kinked else _Sums)(task, attention, tolerance)
     if not (attention.free_bias and attention.compares_tokens):
         return _searched(sums)
     if attention.knows_length:
@@ -118,8 +121,9 @@ class _Sums:
     accuracy, steps = ACCURACY, _STEPS
     farthest: float | None = None  # norm of `k`, if the first range has all of them
 
-    def __init__(self, task: AbstractTask, attention: AbstractAttention):
+    def __init__(self, task: AbstractTask, attention: AbstractAttention, tolerance: float = 0.0):
         self.task, self.attention = task, attention
+        self.limit_accuracy = max(_LIMIT_ACCURACY, tolerance)
         self.functions = None if attention.knows_length else in_numpy(attention)
         self.at_lengths = list(_each_length(task, attention)) if attention.knows_length else []
         self.method: Any = find_method(task, attention)
@@ -186,14 +190,15 @@ class _KinkedSums(_Sums):
     """The same with panels for each `k`, which meet where its scores pass a kink: they serve any norm, of a kernel that
     grows exponentially a few."""
 
-    accuracy, steps = _KINKED_ACCURACY, _KINKED_STEPS
+    steps = _KINKED_STEPS
 
-    def __init__(self, task: AbstractTask, attention: Any):
+    def __init__(self, task: AbstractTask, attention: Any, tolerance: float = 0.0):
         known = in_numpy(attention, float(task.length.longest))
         near, far = known.log_phi(np.array(_FAR_SCORES)).tolist()
         self.farthest = _LONGEST_EXPONENTIAL if far - near > _STEEP else LONGEST
+        self.accuracy = max(_KINKED_ACCURACY, tolerance)
         self.panels: dict[tuple[int, float], AbstractEngine] = {}
-        super().__init__(task, attention)
+        super().__init__(task, attention, tolerance)
 
     def rule(self, which: int, m_kk: float, bias: float) -> Any:
         """Kept for the next bias: panels depend on it for a selected task only, where it is not free."""
@@ -357,7 +362,7 @@ def _limit(sums: _Sums) -> Minimum | None:
     search, bias = sums.search, float(sums.attention.bias)
     signed = search.sign * search.plan.reach / np.sqrt(2.0) ** np.arange(EXTRAPOLATED)
     found = extrapolated(search, signed, bias, [sums.profiles((m_kk,)) for m_kk in signed])
-    return found if found.risk.error < _LIMIT_ACCURACY else None
+    return found if found.risk.error < sums.limit_accuracy else None
 
 
 def _settled(sums: _Sums, at: np.ndarray) -> Minimum | None:
