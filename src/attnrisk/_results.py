@@ -70,7 +70,10 @@ class Estimate(eqx.Module):
 
     def __getitem__(self, at: Any) -> "Estimate":
         """Some of the numbers, with their errors."""
-        return Estimate(self.value[at], self.error[at], self.kind)
+        if not np.ndim(self.value):
+            raise TypeError("an Estimate of one number has no entries")
+        error = self.error if np.ndim(self.error) else np.broadcast_to(self.error, self.value.shape)
+        return Estimate(self.value[at], error[at], self.kind)
 
     def __neg__(self) -> "Estimate":
         return Estimate(-self.value, self.error, self.kind)

@@ -1,6 +1,7 @@
 """The sign of life: only at a terminal, only on standard error, only after a while."""
 
 import io
+import re
 import sys
 import time
 
@@ -64,12 +65,14 @@ def test_nothing_where_no_one_looks(capsys, monkeypatch):
 
 def test_a_line_now_and_then_in_a_log(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.05)
+    told = ""
     with progress.working("waiting") as report:
-        time.sleep(0.12)
-        report("softmax", 3, 15)
-        time.sleep(0.12)
-    told = capsys.readouterr()
-    assert told.out == ""
-    lines = told.err.splitlines()
-    assert lines[0] == "0 s: waiting"
-    assert lines[-1] == "0 s: 3 of 15, softmax"
+        for words in ("waiting", "3 of 15, softmax"):
+            patience = time.monotonic() + 30.0
+            while not re.search(rf"^\d+ s: {words}$", told, re.MULTILINE):
+                assert time.monotonic() < patience
+                time.sleep(0.05)
+                captured = capsys.readouterr()
+                assert captured.out == ""
+                told += captured.err
+            report("softmax", 3, 15)

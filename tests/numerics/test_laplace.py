@@ -66,6 +66,14 @@ def test_sums_by_numpy_in_blocks_are_those_of_jax(name):
     for found, known in zip(*pairs, strict=True):
         for part, whole in zip(found, known, strict=True):
             np.testing.assert_allclose(part, whole, rtol=1e-12, atol=1e-250)
+    # Written out, where one of them may be as small as one over any number of tokens.
+    log_phi = np.asarray(kernel.log_phi(jnp.asarray(arguments)))
+    w = np.exp(np.minimum(log_phi[:, None] - u, 60.0))
+    own = np.asarray(kernel.share(jnp.asarray(arguments))).reshape(-1, 1) * w
+    written = -np.expm1(-w), own * np.exp(-w), own**2 * np.exp(-w)
+    for part, whole in zip(pairs[0][1], written, strict=True):
+        np.testing.assert_allclose(part[w < 1], whole[w < 1], rtol=1e-12, atol=1e-250)
+        np.testing.assert_allclose(part[w < 40], whole[w < 40], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["softmax", "relu"])

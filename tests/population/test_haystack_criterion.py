@@ -26,7 +26,7 @@ WORDS = {
     "sigmoid-logL": "threshold",
     "softpick": "exponential",
 }
-FAST = ("relu", "softplus", "linear")
+FAST = ("relu", "softplus", "taylor-2")
 LENGTHS = (10**3, 10**6, 10**9)
 
 

@@ -230,3 +230,22 @@ def test_weights_that_underflow_at_every_score():
     bayes = ar.bayes_risk(task)
     assert abs(float(found.risk) - float(bayes)) <= float(found.risk.error) + float(bayes.error)
     assert found.result == ar.Result.BECOMES_SOFTMAX
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_the_constant_beside_a_power_only_sets_the_scale(free):
+    """A kernel over its sum plus `c` is that over its sum plus 1, at scores that are shorter by a factor."""
+    task = ar.SpikedSLR(2.0, 3)
+    found, known = (
+        uncompiled._minimum(
+            task,
+            ar.Kernel(
+                lambda x: jnp.log(jnp.maximum(x, 0.0) ** 2), constant=constant, free_bias=free
+            ),
+        )
+        for constant in (1e-6, 1.0)
+    )
+    assert float(found.risk) == pytest.approx(float(known.risk), abs=1e-9)
+    assert float(found.overlaps.m_kk) == pytest.approx(1e-3 * float(known.overlaps.m_kk), rel=1e-3)
+    assert found.bias == pytest.approx(1e-3 * known.bias, rel=1e-3)
+    assert float(found.overlaps.m_vv) == pytest.approx(float(known.overlaps.m_vv), rel=1e-3)

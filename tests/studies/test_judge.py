@@ -19,9 +19,9 @@ from attnrisk.population.sampled import sampled_minimum
 from attnrisk.studies.judge import Verdict, causes, league, normalised, recognise
 from attnrisk.studies.judge.causes import NO_GAPS, Counterfactual, Gaps
 from attnrisk.studies.judge.curves import ALPHAS
-from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows, safe_log
+from attnrisk.studies.judge.family import RecognisedKernel, kinks, overflows
 from attnrisk.studies.judge.paragraph import is_none, paragraph
-from attnrisk.studies.judge.tasks import FIXED, GRID, Row, answer, mean_gap
+from attnrisk.studies.judge.tasks import GRID, Row, answer, mean_gap
 from attnrisk.studies.judge.traits import family_at_each_length, traits
 from attnrisk.studies.judge.verdict import _family_notes, _length_notes, _notes
 from attnrisk.studies.questions import Bayes
@@ -112,44 +112,6 @@ def test_a_token_without_weight_in_the_denominator_is_recognised(epsilon, stable
     )
     np.testing.assert_allclose(slopes, wanted_slopes, atol=1e-9, rtol=100 * tolerance)
     np.testing.assert_array_equal(known.share(scores), found.share(scores))
-
-
-@pytest.mark.parametrize("power", [1, 2])
-def test_a_small_constant_beside_a_threshold_is_left_out(power):
-    """At scores of order one it changes no risk by more than its size; a search over all norms of `k` would find those
-    where it matters, as short as the constant is small."""
-
-    def over(epsilon):
-        def thresholded(scores):
-            weights = jnp.maximum(scores, 0.0) ** power
-            return weights / (jnp.sum(weights) + epsilon)
-
-        return recognise(thresholded, "thresholded")
-
-    found, kept = over(1e-6), over(1e-2)
-    assert found.approximate
-    assert found.constant == 0
-    assert found.is_homogeneous
-    assert not kept.approximate
-    assert kept.constant > 0
-    whole = ar.Kernel(lambda x: power * safe_log(jnp.maximum(x, 0.0)), constant=1e-6)
-    at = ar.Overlaps(m_kk=1.0, m_vv=0.9, q_kk=1.0, q_vv=0.81)
-    risks = [float(ar.population_risk(FIXED.problem, each, at)) for each in (found, whole)]
-    assert abs(risks[0] - risks[1]) < 1e-6
-    (note,) = _family_notes(found)
-    assert "a small constant in its denominator was left out" in note
-
-
-def test_a_small_constant_that_decides_among_large_scores_is_kept():
-    """Where all scores are very negative, ELU + 1 is smaller than any constant."""
-
-    def elu(scores):
-        weights = jax.nn.elu(scores) + 1.0
-        return weights / (jnp.sum(weights) + 1e-6)
-
-    found = recognise(elu, "elu")
-    assert not found.approximate
-    assert found.constant == pytest.approx(1e-6)
 
 
 def test_a_large_constant_that_depends_on_other_scores_is_not_left_out():

@@ -172,10 +172,14 @@ class AbstractAttention(eqx.Module):
 
     def with_free_bias(self, free: bool = True) -> "AbstractAttention":
         """A copy whose bias is free (optimised), or fixed."""
+        return self._with("free_bias", free)
+
+    def _with(self, name: str, value: Any) -> "AbstractAttention":
+        """A copy with another value of a field, which need not be an argument of its class."""
         copy = object.__new__(type(self))
         for each in fields(self):
             object.__setattr__(copy, each.name, getattr(self, each.name))
-        object.__setattr__(copy, "free_bias", free)
+        object.__setattr__(copy, name, value)
         return copy
 
 

@@ -81,6 +81,21 @@ class AbstractKernel(AbstractSums):
             return 1.0
         return _score_scale(self.with_bias(0.0 if self.free_bias else float(self.bias)))
 
+    @property
+    def at_unit_scale(self) -> "AbstractKernel | None":
+        """With another constant, the same attention of scores divided by `score_scale`, if `φ` is a power of the score.
+
+        There its constant matters for scores of order one. `None` if it does so already, or for any other `φ`.
+        """
+        scale = self.score_scale
+        if scale == 1.0 or not (self.free_bias or float(self.bias) == 0.0):
+            return None
+        if not self._with("constant", 0.0).is_homogeneous:
+            return None
+        sizes = np.array([-1.0, 1.0])
+        largest = float(np.max(np.asarray(jax.jit(self.log_phi)(sizes))))
+        return cast(AbstractKernel, self._with("constant", float(np.exp(largest))))
+
     def __call__(self, scores: Float[Array, " L"], mask: Mask = None) -> Float[Array, " L"]:
         argument = scores + self.bias
         log_phi = self.log_phi(argument)

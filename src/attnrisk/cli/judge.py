@@ -207,7 +207,8 @@ def user_code(argument: str, word: str, **others: str | None) -> Iterator[None]:
 def _raised_by(word: str, other: str, trace: str) -> bool:
     """Whether the function is in this traceback, or the file of its module, if that of the other is another."""
     module, colon, function = word.rpartition(":")
-    alone = f"{module.rpartition('.')[2]}.py" in trace and not other.startswith(f"{module}:")
+    file = re.search(rf"[\\/\"]{re.escape(module.rpartition('.')[2])}\.py\", line", trace)
+    alone = file is not None and not other.startswith(f"{module}:")
     return bool(colon) and (alone or f", in {function}\n" in trace)
 
 

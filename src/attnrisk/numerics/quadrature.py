@@ -32,7 +32,8 @@ _SHARE = 32  # the least difference between two numbers of nodes, so that neighb
 
 
 LARGEST_LOG = 60.0  # e^{-e^60} is zero, and so are its products with any power of e^60
-_GONE = 700.0  # e^{-700} is zero beside one; NumPy takes ten times as long where it underflows
+# e^{-700} is zero beside one, and beside one over any number of tokens; NumPy takes ten times as long for underflow.
+_GONE = 700.0
 # Numbers in an array that stays in the cache of a processor: NumPy takes a quarter of the time.
 _BLOCK = 2**13
 # An argument without variance is integrated as if it had this deviation: an error of order 1e-14. Derivatives divide by
@@ -231,7 +232,10 @@ def log_complement(lost: Any) -> Any:
 
 
 def transforms_at(kernel: SupportsLogPhi, arguments: Any, u: Any) -> tuple[Any, Any, Any]:
-    """`1 - e^{-tφ}`, `tψ e^{-tφ}` and `(tψ)² e^{-tφ}` at given arguments, where `ψ` is the share of `φ`."""
+    """`1 - e^{-tφ}`, `tψ e^{-tφ}` and `(tψ)² e^{-tφ}` at given arguments, where `ψ` is the share of `φ`.
+
+    NumPy arrays are of two dimensions together.
+    """
     log_phi, share = kernel.log_phi(arguments), kernel.share(arguments)
     if not (isinstance(log_phi, np.ndarray) and isinstance(u, np.ndarray)):
         return _transforms(log_phi - u, share)
@@ -268,7 +272,7 @@ def integrate_token(
     """
     x, weights = rule.for_token(kernel, mean, deviation, u)
     powers = u.__array_namespace__().stack([weights * x**k for k in range(degree + 1)], -1)
-    if isinstance(x, np.ndarray) and isinstance(u, np.ndarray):
+    if isinstance(x, np.ndarray) and isinstance(u, np.ndarray) and x.ndim == 1:
         log_phi, share = (each(mean + deviation * x) for each in (kernel.log_phi, kernel.share))
         sums = [
             [each @ powers for each in _transforms(log_phi - u[rows, None], share)]

@@ -97,3 +97,19 @@ def at_one_length(task: AbstractTask, attention: AbstractAttention, found: Minim
     unbiased, _ = attention.with_bias(0.0).at_length(task.length.longest)
     bias = (found.bias - float(unbiased.bias)) / float(stretch)
     return Minimum(found.risk, overlaps, attention.with_bias(bias), found.result)
+
+
+def at_unit_scale(attention: Any) -> AbstractAttention | None:
+    """The attention to solve in place of a kernel beside a small constant, by stretching its scores; or `None`."""
+    return (
+        attention.at_unit_scale
+        if attention.family == "kernel" and not attention.knows_length
+        else None
+    )
+
+
+def from_unit_scale(attention: AbstractAttention, found: Minimum) -> Minimum:
+    """The minimum of the attention, from that at unit scale."""
+    scale = attention.score_scale
+    known = attention.with_bias(scale * found.bias) if attention.free_bias else attention
+    return Minimum(found.risk, found.overlaps.stretched(scale), known, found.result)

@@ -34,7 +34,14 @@ from .engines import AbstractEngine, Correlations
 from .engines.base import STEEPEST
 from .heads_minimum import heads_minimum
 from .limits import find_limit, profiles_at_infinity
-from .minimisers import LONGEST_VALUE, Minimum, at_one_length, value_norm
+from .minimisers import (
+    LONGEST_VALUE,
+    Minimum,
+    at_one_length,
+    at_unit_scale,
+    from_unit_scale,
+    value_norm,
+)
 from .overlaps import aligned
 from .plan import ORDERS, SearchPlan, check_problem, is_exact, kinks_at, plan, search_plan
 from .risk import compiled_profile, population_risk
@@ -139,6 +146,9 @@ def _minima(
     """The minima as they were found, whatever their errors are."""
     if attention.knows_length:
         return [_length_minimum(task, attention, seed) for task in tasks]
+    unit = at_unit_scale(attention)
+    if unit is not None:
+        return [from_unit_scale(attention, each) for each in _minima(tasks, unit, seed)]
     if attention.free_bias or attention.bias != 0.0:
         return biased_minima(tasks, attention, partial(search_minima, seed=seed))
     scale_free = not attention.analytic and attention.is_homogeneous

@@ -33,7 +33,14 @@ from .engines.base import Range
 from .engines.per_length import each_length
 from .functions import in_numpy
 from .limits import EXTRAPOLATED, extrapolated
-from .minimisers import LONGEST_VALUE, Minimum, at_one_length, softmax_minimum
+from .minimisers import (
+    LONGEST_VALUE,
+    Minimum,
+    at_one_length,
+    at_unit_scale,
+    from_unit_scale,
+    softmax_minimum,
+)
 from .minimum import VANISHING, Search, population_minima
 from .overlaps import Overlaps, aligned
 from .plan import LONGEST, ORDERS, SEARCH_FINENESS, WIDENED, find_method, is_exact, light_plan
@@ -81,6 +88,10 @@ def _minimum(task: AbstractTask, attention: Any, tolerance: float = 0.0) -> Mini
     """The minimum, or `None` if a compiled search is needed."""
     if not is_exact(task, attention) or task.spread != 1.0 or task.strength == 0:
         return None
+    unit = at_unit_scale(attention)
+    if unit is not None:
+        found = _minimum(task, unit, tolerance)
+        return found and from_unit_scale(attention, found)
     if task.length.longest == 1 or attention.score_scale < 1.0:
         return None
     kinked = attention.compares_tokens and not attention.analytic

@@ -83,10 +83,14 @@ class Row:
         """Whether the content is that of an answer of this kind; a row of which it is not counts as missing."""
         if self.failed:
             return self.result.startswith(FAILED)
+        if not isinstance(self.outputs, dict):
+            return False
         records = self.outputs.get("rows", [self.outputs])
+        if not (records and isinstance(records, list) and all(map(_is_record, records))):
+            return False
         number = _NUMBERS.get(self.question)
-        names = {number, f"{number}_error"} if number else set()
-        complete = bool(records) and all(each and names <= each.keys() for each in records)
+        needed = [each.get(name) for each in records for name in (number, f"{number}_error")]
+        complete = not number or all(type(value) in (int, float) for value in needed)
         return complete and not (self.converged and not_numbers(records))
 
     @property
@@ -100,6 +104,10 @@ class Row:
 _COLUMNS = tuple(field.name for field in fields(Row))
 _MARKS = ", ".join("?" * len(_COLUMNS))
 _ADD = f"INSERT INTO answers VALUES ({_MARKS}) ON CONFLICT (address) DO NOTHING"
+
+
+def _is_record(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value)
 
 
 def not_numbers(records: Iterable[Record]) -> list[str]:

@@ -2,11 +2,12 @@
 
 import math
 import tomllib
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ class Study:
     """
 
     question: str
-    axes: dict[str, tuple[Any, ...]]
+    axes: Mapping[str, tuple[Any, ...]] = field(hash=False)
 
     def __init__(self, **given: Any):
         for key in given:
@@ -145,7 +146,7 @@ class Study:
         }
         axes = {name: values.get(name, only) for name, only in usual.items()}
         axes = {name: values for name, values in axes.items() if values != (None,)}
-        vars(self).update(question=question, axes=axes)
+        vars(self).update(question=question, axes=MappingProxyType(axes))
         if len(self) > MOST_POINTS:
             raise refuse("points", len(self), f"at most {MOST_POINTS}")
         self._check_points()
@@ -181,8 +182,14 @@ class Study:
 
     def has(self, row: Row) -> bool:
         """Whether a row of the store belongs to one of the points."""
-        given = row.inputs
-        if not all(given.get(name) in values for name, values in self._values.items()):
+        given, known = row.inputs, {each.name for each in fields(QUESTIONS[self.question])}
+        if not given.keys() <= known:
+            return False
+        try:
+            fits = all(given.get(name) in values for name, values in self._values.items())
+        except TypeError:  # a damaged row may have lists
+            return False
+        if not fits:
             return False
         alike = "ridge_k" in given and "ridge_v" not in self.axes
         if alike and given["ridge_v"] != given["ridge_k"]:
@@ -215,7 +222,7 @@ def read_study(path: str | Path) -> Study:
     return Study(**given)
 
 
-def _grid(axes: dict[str, tuple[Any, ...]]) -> Iterable[dict[str, Any]]:
+def _grid(axes: Mapping[str, tuple[Any, ...]]) -> Iterable[dict[str, Any]]:
     for values in product(*axes.values()):
         inputs = dict(zip(axes, values, strict=True))
         if "ridge_k" in inputs:

@@ -70,8 +70,7 @@ _ROUNDED = 1e-6  # of the largest lower derivative: what is smaller may be round
 class RecognisedKernel(AbstractKernel):
     """A function of whole sequences that is a normalised kernel: `log φ` is read off pairs of a score and a rung.
 
-    Rungs are equally spaced scores from `lowest` where `φ` does not vanish; `φ` is one at the one nearest to zero. If
-    `approximate`, a small constant in the denominator is left out, which is there against a division by zero.
+    Rungs are equally spaced scores from `lowest` where `φ` does not vanish; `φ` is one at the one nearest to zero.
     """
 
     name: ClassVar[str] = "kernel"
@@ -81,7 +80,6 @@ class RecognisedKernel(AbstractKernel):
     constant: float = eqx.field(static=True)
     features: tuple[float, ...] = eqx.field(static=True)
     analytic: bool = eqx.field(static=True)
-    approximate: bool = eqx.field(static=True, default=False)
 
     def log_phi(self, score: Float[Array, "..."]) -> Float[Array, "..."]:
         steps = jnp.round((jax.lax.stop_gradient(score) - self.lowest) / _SPACING)
@@ -305,19 +303,18 @@ def _family_of(function: Function, lengths: Sequence[int]) -> AbstractAttention:
         bends = kinks(elementwise.weight)
         return replace(elementwise, features=_features(bends), analytic=not bends)
     kernel = _kernel_of(function)
-    if kernel is not None:
-        found: Any = kernel if _agrees(kernel, function) else _partial_kernel_of(kernel)
-        if found is kernel or (found is not None and _agrees(found, function)):
-            without = replace(kernel, constant=0.0, approximate=True)
-            is_small = found.constant > 0 and _nearly_agrees(without, function)
-            return without if is_small else found
-        if found is not None:
-            without = replace(found, constant=0.0, approximate=True)
-            if _nearly_agrees(without, function):
-                return without
+    if kernel is not None and _agrees(kernel, function):
+        return kernel
+    partial_kernel = None if kernel is None else _partial_kernel_of(kernel)
+    if partial_kernel is not None:
+        if _agrees(partial_kernel, function):
+            return partial_kernel
+        without = replace(partial_kernel, constant=0.0, approximate=True)
+        if _nearly_agrees(without, function):
+            return without
     foreign = isinstance(getattr(function, "function", function), Foreign)
-    per_length = None if foreign else family_per_length(function, lengths, kinks)
-    return General(function) if per_length is None else per_length
+    found = None if foreign else family_per_length(function, lengths, kinks)
+    return General(function) if found is None else found
 
 
 def _agrees(candidate: Function, function: Function) -> bool:

@@ -19,15 +19,7 @@ from ..execute import Progress, in_threads
 from .bridge import Foreign
 from .causes import MATTERS, AtWorst, Causes, Counterfactual, Gaps, best_change, find_causes
 from .curves import REFERENCES, Point, curve, reference_curve
-from .family import (
-    LIMIT,
-    Clipped,
-    RecognisedKernel,
-    RecognisedPartialKernel,
-    attention_name,
-    overflows,
-    recognise,
-)
+from .family import LIMIT, Clipped, RecognisedPartialKernel, attention_name, overflows, recognise
 from .paragraph import paragraph, survival
 from .tasks import (
     FIXED,
@@ -319,8 +311,7 @@ def _notes(attention: AbstractAttention, found: Traits, cut: bool) -> tuple[str,
 
 def _family_notes(student: AbstractAttention) -> tuple[str, ...]:
     """Which of its risks are approximate, and why."""
-    recognised = RecognisedKernel | RecognisedPartialKernel
-    left_out = isinstance(student, recognised) and student.approximate
+    left_out = isinstance(student, RecognisedPartialKernel) and student.approximate
     return (
         *_foreign_notes(student),
         *[_DRAWN] * (not is_exact(_FIXED, student)),
