@@ -142,6 +142,7 @@ def test_how_points_are_shared_out_does_not_show(store, name, rng):
         ("outputs", "{}"),
         ("outputs", '{"rows": []}'),
         ("outputs", '{"rows": [{}]}'),
+        ("inputs", '{"length": ["2"]}'),
         ("inputs", "{}"),
     ],
 )
@@ -160,7 +161,8 @@ def test_a_row_with_wrong_content_is_computed_again(store, column, content):
 def test_an_answer_without_its_number_is_computed_again(store):
     (question,) = Study(question="bayes", nu=0, length=1).points
     (row,) = answer([question])
-    for outputs in ({"risk": 0.5}, {"risk": float("nan")}, {"mean": 0.5}):
+    wrong = ({"risk": each, "risk_error": 0.0} for each in (None, float("nan")))
+    for outputs in ({"risk": 0.5}, {"mean": 0.5}, *wrong):
         store.forget([row.address])
         store.add([replace(row, outputs=outputs)])
         assert Session(store)([question]) == [row.answer]
