@@ -146,7 +146,7 @@ def _minima(
     """The minima as they were found, whatever their errors are."""
     if attention.knows_length:
         return [_length_minimum(task, attention, seed) for task in tasks]
-    unit = at_unit_scale(attention)
+    unit = None if attention.analytic else at_unit_scale(attention)
     if unit is not None:
         return [from_unit_scale(attention, each) for each in _minima(tasks, unit, seed)]
     if attention.free_bias or attention.bias != 0.0:

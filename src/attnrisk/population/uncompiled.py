@@ -88,7 +88,7 @@ def _minimum(task: AbstractTask, attention: Any, tolerance: float = 0.0) -> Mini
     """The minimum, or `None` if a compiled search is needed."""
     if not is_exact(task, attention) or task.spread != 1.0 or task.strength == 0:
         return None
-    unit = at_unit_scale(attention)
+    unit = None if attention.analytic else at_unit_scale(attention)
     if unit is not None:
         found = _minimum(task, unit, tolerance)
         return found and from_unit_scale(attention, found)
